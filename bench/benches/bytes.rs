@@ -1,4 +1,4 @@
-//! Bytes for each of many paths held at once, and what stays when all are released.
+//! Measures the bytes for each of many paths held at once, and the bytes left after all are released.
 
 use hierlock_bench::allocator::CountingAllocator;
 use hierlock_bench::any_contender::CONTENDERS;
@@ -8,9 +8,9 @@ use hierlock_bench::bytes::MEMORY_WORKLOADS;
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn main() {
-    // `cargo test --benches` only checks that it runs.
-    let measuring = std::env::args().any(|argument| argument == "--bench");
-    let paths = if measuring { 1_000_000 } else { 1_000 };
+    // `cargo test --benches` only checks that this runs.
+    let is_bench = std::env::args().any(|argument| argument == "--bench");
+    let paths = if is_bench { 1_000_000 } else { 1_000 };
     println!("{paths} paths held at once");
     for workload in MEMORY_WORKLOADS {
         println!("\n{}", workload.name);

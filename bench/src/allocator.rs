@@ -1,11 +1,11 @@
-//! A global allocator that counts live bytes and passes every call on to the system's allocator.
+//! A global allocator that counts live bytes and forwards every call to the system's allocator.
 #![expect(unsafe_code, reason = "a global allocator that counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering::Relaxed};
 
-/// Counting is off by default. A counter that all threads write to would slow down what is timed in the
-/// same process, and most of all the contender that allocates most.
+/// Counting is off by default. A counter that all threads write to would slow down timed workloads in the same process,
+/// most of all those of the contender that allocates most.
 static IS_COUNTING: AtomicBool = AtomicBool::new(false);
 static LIVE_BYTES: AtomicIsize = AtomicIsize::new(0);
 
@@ -13,7 +13,7 @@ static LIVE_BYTES: AtomicIsize = AtomicIsize::new(0);
 #[derive(Debug)]
 pub struct CountingAllocator;
 
-/// Counts the bytes that are allocated after its start and not freed yet.
+/// Counts the bytes that were allocated after [`start`](Self::start) and not freed yet.
 ///
 /// The process has one counter, so only one of these may exist at a time.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl LiveByteCounter {
         LiveByteCounter(())
     }
 
-    /// Returns the live bytes as they were requested, without what the allocator adds to each block.
+    /// Returns the live bytes as requested by the program, without the allocator's overhead.
     pub fn bytes(&self) -> isize {
         LIVE_BYTES.load(Relaxed)
     }
@@ -54,28 +54,28 @@ unsafe impl GlobalAlloc for CountingAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         add_live_bytes(layout.size() as isize);
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc(layout) }
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         add_live_bytes(layout.size() as isize);
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     #[inline]
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         add_live_bytes(size as isize - layout.size() as isize);
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.realloc(block, layout, size) }
     }
 
     #[inline]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         add_live_bytes(-(layout.size() as isize));
-        // SAFETY: as the caller promised.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.dealloc(block, layout) }
     }
 }

@@ -5,7 +5,7 @@ use crate::contenders::{Contender, Path};
 use crate::work::current_thread_runtime;
 use std::fmt::Write;
 
-/// Which ancestors the held paths share.
+/// The ancestors that the held paths share.
 #[derive(Clone, Copy, Debug)]
 pub enum PathLayout {
     /// Each path has a user and an account of its own, so three nodes per path.
@@ -19,7 +19,7 @@ pub enum PathLayout {
 pub struct MemoryWorkload {
     /// The name in tables.
     pub name: &'static str,
-    /// Which paths are held.
+    /// The paths that are held.
     pub layout: PathLayout,
 }
 
@@ -55,7 +55,7 @@ impl PathLayout {
             for number in 0..paths {
                 held.push(contender.acquire(ids.path(self, number)).await);
             }
-            // The IDs belong to the benchmark, not to the contender.
+            // The IDs are not memory of the contender.
             drop(ids);
             let per_hold = count.bytes() as f64 / paths as f64;
             drop(held);

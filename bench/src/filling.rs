@@ -21,7 +21,7 @@ const MAX_DIRTY_PAGES: u64 = 50;
 /// How long to wait for the server to flush. After that the fill starts anyway.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Any error ends the run.
+/// The result of a fill. Any error ends the run.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// A method to fill a lock table.
@@ -50,7 +50,7 @@ impl FillMethod {
         FillMethod::Select(4),
     ];
 
-    /// Returns its name in the table.
+    /// Returns the name of the method in the table.
     pub fn name(self) -> String {
         match self {
             FillMethod::Hierlock => "hierlock".to_owned(),
@@ -119,7 +119,7 @@ impl FillServer {
             session.run("SET GLOBAL local_infile = 1").await?;
         }
         self.wait_until_flushed(&mut session).await?;
-        let begun = Instant::now();
+        let started = Instant::now();
         if method != FillMethod::Hierlock {
             session.run(&self.create_table_sql()).await?;
         }
@@ -134,26 +134,26 @@ impl FillServer {
             FillMethod::Load(connections) => self.load(connections).await?,
             FillMethod::Select(connections) => self.select(connections).await?,
         }
-        let time = begun.elapsed();
+        let time = started.elapsed();
         let count = fetch_number(&mut session, &format!("SELECT COUNT(*) FROM {TABLE}")).await?;
         if count == u64::from(self.buckets * LEVELS) {
             Ok(Some(time))
         } else {
-            Err(format!("{method:?} made {count} rows").into())
+            Err(format!("{method:?} inserted {count} rows").into())
         }
     }
 
-    /// Waits until the server has written the pages of the previous fill, so that the next one does not pay for them.
+    /// Waits until the server has flushed the pages of the previous fill, so that they do not slow down the next one.
     async fn wait_until_flushed(&self, session: &mut ConnectionRef<'_>) -> Result<()> {
         if self.engine == Engine::Postgres {
             session.run("CHECKPOINT").await?;
             return Ok(());
         }
         session.run("SET GLOBAL innodb_max_dirty_pages_pct = 0").await?;
-        let begun = Instant::now();
+        let started = Instant::now();
         let status = "SHOW GLOBAL STATUS LIKE 'Innodb_buffer_pool_pages_dirty'";
         while fetch_number(session, status).await? > MAX_DIRTY_PAGES
-            && begun.elapsed() < FLUSH_TIMEOUT
+            && started.elapsed() < FLUSH_TIMEOUT
         {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -182,7 +182,7 @@ impl FillServer {
         )
     }
 
-    /// The common form: a table of ten digits, joined to itself until there are enough rows.
+    /// Returns the usual statement: a table of ten digits, joined to itself until there are enough rows.
     fn cross_join_sql(&self) -> String {
         let digits: Vec<String> = (0..10).map(|d| format!("SELECT {d} AS d")).collect();
         let digits = digits.join(" UNION ALL ");
@@ -203,13 +203,13 @@ impl FillServer {
         for worker in 0..connections {
             let mut connection = self.connect().await?;
             let engine = self.engine;
-            let mine = self.chunks().skip(worker as usize).step_by(connections as usize);
+            let chunks = self.chunks().skip(worker as usize).step_by(connections as usize);
             tasks.spawn(async move {
                 if engine == Engine::Mysql {
                     let depth = format!("SET SESSION cte_max_recursion_depth = {ROWS_PER_CHUNK}");
                     connection.as_ref().run(&depth).await?;
                 }
-                for (level, first, last) in mine {
+                for (level, first, last) in chunks {
                     connection.as_ref().run(&insert_series_sql(engine, level, first, last)).await?;
                 }
                 Ok(())
@@ -261,14 +261,14 @@ fn insert_series_sql(engine: Engine, level: u32, first: u32, last: u32) -> Strin
 }
 
 async fn join_all(mut tasks: JoinSet<Result<()>>) -> Result<()> {
-    while let Some(ended) = tasks.join_next().await {
-        ended??;
+    while let Some(result) = tasks.join_next().await {
+        result??;
     }
     Ok(())
 }
 
-/// Returns the command-line client of MariaDB or MySQL; each works with both servers. The driver cannot send
-/// files.
+/// Returns the command-line client of MariaDB or MySQL; each works with both servers. It is needed because the driver
+/// cannot send files.
 fn find_client() -> Option<&'static str> {
     ["mariadb", "mysql"].into_iter().find(|name| {
         let version = Command::new(name).arg("--version").stdout(Stdio::null()).status();

@@ -16,13 +16,13 @@ use tokio::task::{JoinSet, yield_now};
 pub struct Workload {
     /// The name in tables.
     pub name: &'static str,
-    /// Which resources are locked, and by whom.
+    /// The resources that are locked, and the threads or tasks that lock them.
     pub pattern: AccessPattern,
     /// The number of cycles in a sample, which takes a few milliseconds.
     pub cycles: u64,
 }
 
-/// Which resources a workload locks, and from where.
+/// The resources that a workload locks, and the threads or tasks that lock them.
 #[derive(Clone, Copy, Debug)]
 pub enum AccessPattern {
     /// One thread locks one resource after the other.
@@ -71,7 +71,7 @@ pub const WORKLOADS: [Workload; 6] = [
 ];
 
 impl AccessPattern {
-    /// Returns whether a contender supports it.
+    /// Returns whether a contender supports the pattern.
     pub fn is_possible_for<C: Contender>(self) -> bool {
         C::SHARES_ANCESTORS || !matches!(self, AccessPattern::OneAccount)
     }
@@ -85,8 +85,8 @@ impl AccessPattern {
                 time_two_threads(&*contender, [Account::new(1, 0), Account::new(2, 0)], cycles)
             }
             AccessPattern::OneAccount => {
-                let apart = [Account::new(1, 0), Account::new(1, Account::RESOURCES)];
-                time_two_threads(&*contender, apart, cycles)
+                let accounts = [Account::new(1, 0), Account::new(1, Account::RESOURCES)];
+                time_two_threads(&*contender, accounts, cycles)
             }
             AccessPattern::OneResource { tasks } => {
                 time_one_resource(contender.clone(), tasks, cycles)
@@ -105,7 +105,7 @@ pub(crate) fn current_thread_runtime() -> Runtime {
         .expect("a runtime without I/O drivers can always be built")
 }
 
-/// An account and the resources of it that are locked in turn.
+/// An account, with the resources that are locked in turn.
 struct Account {
     user: String,
     account: String,
@@ -129,7 +129,7 @@ impl Account {
     }
 }
 
-/// When a thread began its cycles and when it ended them.
+/// The start and the end of the cycles of a thread.
 struct BusyTime {
     from: Instant,
     to: Instant,
@@ -149,8 +149,8 @@ fn time_one_thread<C: Contender>(contender: &C, cycles: u64) -> Duration {
     busy.to - busy.from
 }
 
-/// Each thread runs half of the cycles. These are threads because two tasks that never wait may run on one
-/// worker thread, one after the other.
+/// Runs half of the cycles on each of two threads. Two tasks that never wait might run one after the other on one worker
+/// thread.
 fn time_two_threads<C: Contender>(contender: &C, accounts: [Account; 2], cycles: u64) -> Duration {
     let each = cycles.div_ceil(2);
     let start = Barrier::new(2);
@@ -196,19 +196,19 @@ fn time_one_resource<C: Contender>(contender: Arc<C>, tasks: u32, cycles: u64) -
 
 fn time_hundred_resources<C: Contender>(contender: &C, cycles: u64) -> Duration {
     let Account { user, account, resources } = Account::new(1, 0);
-    // In no particular order and each once: 37 and the number of resources have no common divisor.
-    let asked: Vec<String> =
+    // Unordered, and each once: 37 and the number of resources have no common divisor.
+    let requested: Vec<String> =
         (0..100).map(|i| resources[i * 37 % Account::RESOURCES].clone()).collect();
     current_thread_runtime().block_on(async {
         let from = Instant::now();
         for _ in 0..cycles {
-            black_box(contender.acquire_resources(&user, &account, &asked).await);
+            black_box(contender.acquire_resources(&user, &account, &requested).await);
         }
         from.elapsed()
     })
 }
 
-/// Scales the time of `done` cycles, which may be a few more than `asked`, to `asked` cycles.
-fn scale_to(time: Duration, asked: u64, done: u64) -> Duration {
-    time.mul_f64(asked as f64 / done.max(1) as f64)
+/// Scales the time of `done` cycles, which may be a few more than `cycles`, to `cycles`.
+fn scale_to(time: Duration, cycles: u64, done: u64) -> Duration {
+    time.mul_f64(cycles as f64 / done.max(1) as f64)
 }

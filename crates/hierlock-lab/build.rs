@@ -1,4 +1,4 @@
-//! Lists the scenarios of the repository, so that the command has them with it.
+//! Writes a list of the repository's scenarios with their texts, which is compiled into the crate.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Any text is a path or an error; a path prints as text that reads back as the same path.
+//! Any text parses as a path or fails with an error. The text of a path parses as the same path.
 #![no_main]
 
 use hierlock::{Buckets, Target};
@@ -8,7 +8,7 @@ fuzz_target!(|text: &str| {
     let Ok(target) = text.parse::<Target>() else { return };
     let printed = target.to_string();
     assert_eq!(printed.parse::<Target>().ok().as_ref(), Some(&target));
-    // Only the case of an escape's letter may differ.
+    // Only the case of hexadecimal digits in escapes may differ.
     assert!(printed.eq_ignore_ascii_case(text));
 
     assert!((1..=8).contains(&target.ids().count()));

@@ -1,5 +1,5 @@
-//! Any text is a scenario or a list of diagnostics. One that reads can be laid out, which changes nothing of
-//! its meaning and is done after one time; and all its cases can be made.
+//! Any text parses as a scenario or fails with diagnostics. A scenario has cases, and can be formatted. Formatting does not
+//! change its meaning, and formatting it again changes nothing.
 #![no_main]
 
 use hierlock_lab::Scenario;
@@ -18,9 +18,9 @@ fuzz_target!(|text: &str| {
         }
     };
     let cases = scenario.cases();
-    let tidy = Scenario::format("b.lab", text).expect("what reads can be laid out");
-    assert_eq!(Scenario::format("b.lab", &tidy).as_ref(), Ok(&tidy));
-    let again = Scenario::parse("a/b", "b.lab", &tidy).expect("what was laid out reads");
+    let formatted = Scenario::format("b.lab", text).expect("a valid scenario can be formatted");
+    assert_eq!(Scenario::format("b.lab", &formatted).as_ref(), Ok(&formatted));
+    let again = Scenario::parse("a/b", "b.lab", &formatted).expect("a formatted scenario is valid");
     assert_eq!(scenario.advice, again.advice);
     for (case, same) in cases.iter().zip(again.cases()) {
         assert_eq!((&case.setup, &case.teardown), (&same.setup, &same.teardown));

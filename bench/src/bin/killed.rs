@@ -1,11 +1,9 @@
-//! Checks the promise of the queue while workers are killed: processes that work on jobs receive SIGKILL at random
-//! and are started again. Every job must be done, none lost, none left claimed. A job that ran twice must have a
-//! reason: its first worker was killed, or recorded that it gave up (a file of SQLite was busy for too long, or
-//! its lease had expired).
+//! Checks that the queue loses no job while workers are killed: worker processes receive SIGKILL at random and are started
+//! again. Every job must be done; none may be lost or left claimed. A job that ran twice must have a reason: its first
+//! worker was killed, or recorded that it gave up (a file of SQLite was busy for too long, or its lease had expired).
 //!
-//! A job writes a trace `(job, claim, worker)` in a transaction of its own *before* it is completed, so a run that is
-//! cut short is seen, and the job runs again. Its effect is written in the transaction that completes the job, so
-//! it is there exactly once.
+//! A run first writes a trace `(job, claim, worker)` in a separate transaction, so interrupted runs are counted too. Its
+//! effect is written in the transaction that completes the job, so each job has exactly one effect.
 
 use hierlock::database::Database;
 use hierlock::queue::{ClaimedJob, Queue};
@@ -53,7 +51,7 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }
 
-/// Works on jobs until the queue is empty, or until it is killed.
+/// Runs jobs until the queue is empty, or until the process is killed.
 async fn work(url: &str, name: &str) -> Result<()> {
     let database = Database::connect(url).await?;
     let queue = Queue::new(database.clone(), "bench")?;
@@ -122,7 +120,7 @@ async fn run_workers(kind: DatabaseKind, jobs: usize) -> Result<()> {
     tx.run("CREATE TABLE gave_up (job BIGINT)").await?;
     tx.commit().await?;
     let queue = bench.fill_queue(jobs).await?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let (mut number, mut killed, mut workers) = (0, Vec::new(), Vec::new());
     let limit = Duration::from_secs(1800);
     let mut last_kill = Instant::now();
@@ -139,16 +137,16 @@ async fn run_workers(kind: DatabaseKind, jobs: usize) -> Result<()> {
         }
         if !is_over && last_kill.elapsed() > KILL_INTERVAL {
             last_kill = Instant::now();
-            let chosen = begun.elapsed().subsec_nanos() as usize % workers.len();
+            let chosen = started.elapsed().subsec_nanos() as usize % workers.len();
             let victim = workers.swap_remove(chosen);
             killed.push(victim.name.clone());
         }
-        if begun.elapsed() > limit {
+        if started.elapsed() > limit {
             return Err(format!("not done after {limit:?}: {stats:?}").into());
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let seconds = begun.elapsed().as_secs_f64();
+    let seconds = started.elapsed().as_secs_f64();
     let mut tx = bench.database.begin().await?;
     for name in &killed {
         tx.execute("INSERT INTO killed VALUES (?)", [name.into()]).await?;
@@ -161,12 +159,13 @@ async fn run_workers(kind: DatabaseKind, jobs: usize) -> Result<()> {
     let twice =
         count("SELECT COUNT(*) FROM (SELECT job FROM ran GROUP BY job HAVING COUNT(*) > 1) t")
             .await?;
-    let of = "FROM (SELECT job FROM ran GROUP BY job HAVING COUNT(*) > 1) t WHERE";
+    let from_twice = "FROM (SELECT job FROM ran GROUP BY job HAVING COUNT(*) > 1) t WHERE";
     let by_killed =
         "EXISTS (SELECT 1 FROM ran r JOIN killed k ON k.worker = r.worker WHERE r.job = t.job)";
     let gave_up = "EXISTS (SELECT 1 FROM gave_up g WHERE g.job = t.job)";
-    let others = count(&format!("SELECT COUNT(*) {of} NOT {by_killed} AND {gave_up}")).await?;
-    let by_killed = count(&format!("SELECT COUNT(*) {of} {by_killed}")).await?;
+    let others =
+        count(&format!("SELECT COUNT(*) {from_twice} NOT {by_killed} AND {gave_up}")).await?;
+    let by_killed = count(&format!("SELECT COUNT(*) {from_twice} {by_killed}")).await?;
     let explained = by_killed + others;
     let lost = jobs as i64 - done;
     println!(

@@ -4,8 +4,8 @@
 //! of its rounds.
 
 use hierlock_bench::filling::{FillMethod, FillServer, Result};
+use hierlock_bench::samples::{median, show_progress};
 use hierlock_sandbox::Engine;
-use std::io::{IsTerminal, Write, stderr};
 
 const ROWS: u32 = 3_000_000;
 const ROUNDS: usize = 3;
@@ -23,7 +23,7 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut table = Vec::new();
     for engine in &args.engines {
-        // One server at a time, so that none disturbs another.
+        // Only one server runs at a time, because servers would slow each other down.
         let server = match FillServer::new(*engine, args.rows) {
             Ok(server) => server,
             Err(error) => {
@@ -32,7 +32,7 @@ fn main() -> Result<()> {
             }
         };
         table.push((*engine, runtime.block_on(measure_rates(*engine, &server, &args))?));
-        // The results so far, in case the run is interrupted.
+        // Prints the results so far, in case the run is interrupted.
         show_progress("");
         print_table(&table, args.rows);
     }
@@ -57,7 +57,7 @@ fn parse_args() -> Result<Args> {
     Ok(args)
 }
 
-/// Returns the rows per second of each method, or `None` if it is not possible here.
+/// Returns the rows per second of each method, or `None` if the method is not possible on this machine.
 async fn measure_rates(
     engine: Engine,
     server: &FillServer,
@@ -65,12 +65,12 @@ async fn measure_rates(
 ) -> Result<Vec<Option<f64>>> {
     let methods = FillMethod::ALL.len();
     let mut rounds = vec![Vec::new(); methods];
-    // The first fill is not counted: a new server extends its files then.
+    // The first fill is not counted, because a new server extends its files in it.
     show_progress(&format!("{engine}, warming up"));
     server.fill(FillMethod::ALL[0]).await?;
     for round in 0..args.rounds {
-        // No method is always first or always after the same one. There are eight methods, so every odd stride
-        // visits them all.
+        // The order changes in each round: no method is always first, or always after the same one. There are eight
+        // methods, so every odd stride visits them all.
         let stride = 2 * round + 1;
         for turn in 0..methods {
             let index = (round + turn * stride) % methods;
@@ -81,11 +81,6 @@ async fn measure_rates(
         }
     }
     Ok(rounds.into_iter().map(median).collect())
-}
-
-fn median(mut samples: Vec<f64>) -> Option<f64> {
-    samples.sort_by(f64::total_cmp);
-    samples.get(samples.len() / 2).copied()
 }
 
 fn print_table(table: &[(Engine, Vec<Option<f64>>)], rows: u32) {
@@ -113,12 +108,4 @@ fn print_table(table: &[(Engine, Vec<Option<f64>>)], rows: u32) {
         println!();
     }
     println!();
-}
-
-/// Shows what is being measured, if stderr is a terminal.
-fn show_progress(what: &str) {
-    let mut terminal = stderr();
-    if terminal.is_terminal() {
-        let _ = write!(terminal, "\r\x1b[K{what}");
-    }
 }

@@ -6,8 +6,8 @@
 use hierlock_bench::allocator::CountingAllocator;
 use hierlock_bench::any_contender::CONTENDERS;
 use hierlock_bench::bytes::MEMORY_WORKLOADS;
+use hierlock_bench::samples::{median, show_progress};
 use hierlock_bench::work::{WORKLOADS, Workload};
-use std::io::{IsTerminal, Write, stderr};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -41,7 +41,7 @@ fn time_workload(workload: Workload) -> Cells {
     let Workload { pattern, cycles, .. } = workload;
     let mut rounds = [const { Vec::new() }; CONTENDERS.len()];
     for round in 0..ROUNDS {
-        // No contender is always first.
+        // The order changes in each round, so that no contender is always first.
         for turn in 0..CONTENDERS.len() {
             let index = (round + turn) % CONTENDERS.len();
             let time = CONTENDERS[index].time(pattern, cycles);
@@ -49,11 +49,6 @@ fn time_workload(workload: Workload) -> Cells {
         }
     }
     rounds.map(median)
-}
-
-fn median(mut samples: Vec<f64>) -> Option<f64> {
-    samples.sort_by(f64::total_cmp);
-    samples.get(samples.len() / 2).copied()
 }
 
 fn header() -> Vec<String> {
@@ -104,12 +99,4 @@ fn print_table(table: &[Vec<String>]) {
         }
     }
     println!("\nRatios above 1: hierlock is faster, or smaller.");
-}
-
-/// Shows what is being measured, if stderr is a terminal.
-fn show_progress(what: &str) {
-    let mut terminal = stderr();
-    if terminal.is_terminal() {
-        let _ = write!(terminal, "\r\x1b[K{what}");
-    }
 }

@@ -5,9 +5,10 @@
 //! is the lower quartile of its rounds, because a disturbance only makes a round slower.
 
 use hierlock::Hierlock;
+use hierlock_bench::samples::lower_quartile;
 use hierlock_bench::servers::{
-    BenchServer, DedicatedConnection, Nodes, RoundTripFloor, ServerSetup, SingleStatement,
-    StatementPerRow,
+    BenchServer, DedicatedConnection, LabelledStatement, Nodes, RoundTripFloor, ServerSetup,
+    SingleStatement, StatementPerRow,
 };
 use std::error::Error;
 use std::sync::Arc;
@@ -23,14 +24,14 @@ struct Latency {
     rounds: usize,
 }
 
-/// None, that of the next rack, and that of the next building.
+/// No latency, that of the next rack, and that of the next building.
 const LATENCIES: [Latency; 3] = [
     Latency { name: "local", one_way: Duration::ZERO, rounds: 41 },
     Latency { name: "0.05 ms away", one_way: Duration::from_micros(50), rounds: 15 },
     Latency { name: "0.5 ms away", one_way: Duration::from_micros(500), rounds: 7 },
 ];
 
-/// How many clients lock how many resources each, and how often in a round.
+/// The numbers of clients, of resources that each client locks, and of cycles of each client in a round.
 #[derive(Clone, Copy)]
 struct Workload {
     name: &'static str,
@@ -48,10 +49,11 @@ const WORKLOADS: [Workload; 3] = [
 fn main() -> Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     println!(
-        "| server | distance | line | hierlock, µs | its statement, µs | straightforward, µs | floor, µs \
-         | faster than straightforward | of its statement | of the floor |"
+        "| server | distance | line | hierlock, µs | its statement, µs | labelled, µs | straightforward, µs \
+         | floor, µs | faster than straightforward | of its statement | labelled of its statement \
+         | of the floor |"
     );
-    println!("|---|---|---|--:|--:|--:|--:|--:|--:|--:|");
+    println!("|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|");
     for setup in ServerSetup::ALL {
         runtime.block_on(measure(setup))?;
     }
@@ -67,17 +69,18 @@ async fn measure(setup: ServerSetup) -> Result<()> {
         }
         let mut contenders = Contenders::new(&server).await?;
         for workload in WORKLOADS {
-            let [hierlock, statement, per_row, floor] =
+            let [hierlock, statement, labelled, per_row, floor] =
                 contenders.run(workload, latency.rounds).await?;
             println!(
-                "| {} {} | {} | {} | {hierlock:.0} | {statement:.0} | {per_row:.0} | {floor:.0} | {:.2} \
-                 | {:.2} | {:.2} |",
+                "| {} {} | {} | {} | {hierlock:.0} | {statement:.0} | {labelled:.0} | {per_row:.0} | {floor:.0} \
+                 | {:.2} | {:.2} | {:.2} | {:.2} |",
                 setup.engine,
                 setup.strategy,
                 latency.name,
                 workload.name,
                 per_row / hierlock,
                 hierlock / statement,
+                labelled / statement,
                 hierlock / floor,
             );
         }
@@ -85,11 +88,12 @@ async fn measure(setup: ServerSetup) -> Result<()> {
     Ok(())
 }
 
-/// The contenders, which take turns. The last two have a connection for each client.
+/// The contenders, which take turns. The last three have a connection for each client.
 struct Contenders {
     locks: Hierlock,
     statement_per_row: Arc<StatementPerRow>,
     statement: Vec<SingleStatement>,
+    labelled: Vec<LabelledStatement>,
     floor: Vec<RoundTripFloor>,
 }
 
@@ -99,31 +103,34 @@ impl Contenders {
             locks: server.hierlock().await?,
             statement_per_row: Arc::new(StatementPerRow::new(server).await?),
             statement: open_connections(server).await?,
+            labelled: open_connections(server).await?,
             floor: open_connections(server).await?,
         })
     }
 
-    /// Returns microseconds per cycle: hierlock, its statement, a statement per row, two round trips.
-    async fn run(&mut self, workload: Workload, rounds: usize) -> Result<[f64; 4]> {
-        let mut samples: [Vec<f64>; 4] = Default::default();
+    /// Returns microseconds per cycle: hierlock, its statement, the same with a label, a statement per row, two
+    /// round trips.
+    async fn run(&mut self, workload: Workload, rounds: usize) -> Result<[f64; 5]> {
+        let mut samples: [Vec<f64>; 5] = Default::default();
         for round in 0..rounds {
-            for turn in 0..4 {
-                let contender = (round + turn) % 4;
-                let begun = Instant::now();
+            for turn in 0..samples.len() {
+                let contender = (round + turn) % samples.len();
+                let started = Instant::now();
                 match contender {
                     0 => run_hierlock(&self.locks, workload).await?,
                     1 => run_dedicated(&mut self.statement, workload).await?,
-                    2 => run_statement_per_row(&self.statement_per_row, workload).await?,
+                    2 => run_dedicated(&mut self.labelled, workload).await?,
+                    3 => run_statement_per_row(&self.statement_per_row, workload).await?,
                     _ => run_dedicated(&mut self.floor, workload).await?,
                 }
-                let each = begun.elapsed().as_secs_f64() * 1e6 / workload.cycles as f64;
-                // The first round warms up.
+                let each = started.elapsed().as_secs_f64() * 1e6 / workload.cycles as f64;
+                // The first round is a warm-up.
                 if round > 0 {
                     samples[contender].push(each);
                 }
             }
         }
-        Ok(samples.map(lower_quartile))
+        Ok(samples.map(|samples| lower_quartile(samples).unwrap_or_default()))
     }
 }
 
@@ -152,9 +159,9 @@ async fn run_dedicated<C: DedicatedConnection>(
 
 /// Opens as many connections as the workload with the most clients needs.
 async fn open_connections<C: DedicatedConnection>(server: &BenchServer) -> Result<Vec<C>> {
-    let most = WORKLOADS.iter().map(|workload| workload.clients).max().unwrap_or_default();
+    let max_clients = WORKLOADS.iter().map(|workload| workload.clients).max().unwrap_or_default();
     let mut connections = Vec::new();
-    for _ in 0..most {
+    for _ in 0..max_clients {
         connections.push(C::open(server).await?);
     }
     Ok(connections)
@@ -200,9 +207,4 @@ async fn run_statement_per_row(
         task.await??;
     }
     Ok(())
-}
-
-fn lower_quartile(mut samples: Vec<f64>) -> f64 {
-    samples.sort_by(f64::total_cmp);
-    samples.get(samples.len() / 4).copied().unwrap_or_default()
 }

@@ -38,7 +38,7 @@ struct Args {
     keep: Option<PathBuf>,
 }
 
-/// What the command line asks for.
+/// The command line: a run, or a text to print.
 enum Command {
     Run(Args),
     Print(String),
@@ -109,7 +109,7 @@ async fn soak(args: Args) -> Result<ExitCode> {
     let directory = args.keep.clone().unwrap_or_else(|| temporary.path().to_owned());
     let hierlock = std::env::current_exe()?.with_file_name("hierlock");
     if !hierlock.is_file() {
-        return Err(format!("{} is not there; scripts/soak builds it", hierlock.display()).into());
+        return Err(format!("{} does not exist; scripts/soak builds it", hierlock.display()).into());
     }
     let (interrupt, interrupted) = watch::channel(false);
     tokio::spawn(wait_for_signal(interrupt)?);

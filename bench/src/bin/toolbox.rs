@@ -6,6 +6,7 @@
 use hierlock::Target;
 use hierlock::lease::{LeaseRequest, Leases};
 use hierlock::queue::Queue;
+use hierlock_bench::samples::lower_quartile;
 use hierlock_bench::toolbox::{BenchDatabase, DatabaseKind, PlainSql, Result, TTL};
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,8 +24,8 @@ enum Workload {
 }
 
 impl Workload {
-    /// Returns the number of rounds. Short rounds need more of them, to include some without a disturbance. The first
-    /// one warms up.
+    /// Returns the number of rounds. Short rounds need more of them, so that some are not slowed down by other load. The
+    /// first one is a warm-up.
     fn rounds(self) -> usize {
         match self {
             Workload::Queue { .. } => 11,
@@ -121,25 +122,25 @@ async fn time_round(
     match workload {
         Workload::Queue { batch, jobs } => {
             let queue = bench.fill_queue(jobs).await?;
-            let begun = Instant::now();
+            let started = Instant::now();
             match contender {
                 0 => run_workers(|_| claim_until_empty(queue.clone(), batch)).await?,
                 1 => run_workers(|number| run_worker(queue.clone(), number, batch)).await?,
                 _ => run_workers(|_| run_plain_sql(bench.plain_sql.clone(), batch)).await?,
             }
-            let took = begun.elapsed();
+            let elapsed = started.elapsed();
             let left = queue.stats().await?;
             if left.ready + left.claimed > 0 {
                 return Err(format!("{left:?} are left").into());
             }
-            Ok(Some(took.as_secs_f64() * 1e6 / jobs as f64))
+            Ok(Some(elapsed.as_secs_f64() * 1e6 / jobs as f64))
         }
         Workload::Lease { clients, cycles } => {
             if contender == 1 {
                 return Ok(None);
             }
             let leases = Arc::new(Leases::new(bench.database.clone()));
-            let begun = Instant::now();
+            let started = Instant::now();
             let tasks: Vec<_> = (0..clients)
                 .map(|client| {
                     let (leases, plain_sql) = (leases.clone(), bench.plain_sql.clone());
@@ -161,7 +162,7 @@ async fn time_round(
             for task in tasks {
                 task.await??;
             }
-            Ok(Some(begun.elapsed().as_secs_f64() * 1e6 / (clients * cycles) as f64))
+            Ok(Some(started.elapsed().as_secs_f64() * 1e6 / (clients * cycles) as f64))
         }
     }
 }
@@ -197,9 +198,4 @@ async fn run_worker(queue: Queue, number: usize, batch: usize) -> Result<()> {
 async fn run_plain_sql(plain_sql: PlainSql, batch: usize) -> Result<()> {
     while plain_sql.claim_and_complete(batch).await? > 0 {}
     Ok(())
-}
-
-fn lower_quartile(mut samples: Vec<f64>) -> Option<f64> {
-    samples.sort_by(f64::total_cmp);
-    samples.get(samples.len() / 4).copied()
 }

@@ -1,8 +1,8 @@
-//! The contenders. Each locks a resource of an account of a user, with shared locks on the ancestors if it has
+//! The contenders. Each locks a resource of an account of a user, with shared locks on the ancestors if it supports
 //! them.
 //!
-//! Each is written as for production: a cancelled wait and a release leave nothing behind, several resources
-//! are locked in one order, and keys are created inside the measured work.
+//! Each is written as for production: a cancelled wait and a release leave no memory in use, several resources are locked in
+//! one order, and keys are created inside the measured work.
 
 mod hierlock;
 mod lockable;
@@ -25,18 +25,18 @@ pub struct Path<'a> {
     pub resource: &'a str,
 }
 
-/// A lock manager to compare. Dropping what was acquired releases it.
+/// A lock manager to compare. Dropping a guard releases its locks.
 pub trait Contender: Send + Sync + Sized + 'static {
     /// The name in tables.
     const NAME: &'static str;
-    /// Whether it takes ancestors shared, so that two holders below one account do not wait for each other.
+    /// Whether ancestors are locked shared, so that two holders below one account do not wait for each other.
     const SHARES_ANCESTORS: bool;
     /// The guard of one resource.
     type OneGuard<'a>: Send;
     /// The guard of several resources.
     type ManyGuard<'a>: Send;
 
-    /// Creates it with nothing locked.
+    /// Creates a lock manager without locks.
     fn new() -> impl Future<Output = Self>;
 
     /// Locks one resource. Waits without a limit.
@@ -50,7 +50,7 @@ pub trait Contender: Send + Sync + Sized + 'static {
         resources: &[String],
     ) -> impl Future<Output = Self::ManyGuard<'a>> + Send;
 
-    /// Returns whether nothing is held and no node is kept in memory.
+    /// Returns whether no lock is held and no node is in memory.
     fn is_idle(&self) -> bool;
 }
 
@@ -64,7 +64,7 @@ mod keys {
         [user, "/", account, "/", resource].concat()
     }
 
-    /// Returns the resources of an account in the order in which everybody locks them.
+    /// Returns the resources of an account in the order in which all callers lock them.
     pub(super) fn sorted(resources: &[String]) -> Vec<&str> {
         let mut ids: Vec<&str> = resources.iter().map(String::as_str).collect();
         ids.sort_unstable();

@@ -2,7 +2,7 @@
 //!
 //! 1. A lock is cloned out of the map under the lock of its shard, so the reference count read under that lock
 //!    includes every user.
-//! 2. A release removes an entry that nobody else refers to. Otherwise the last user removes it.
+//! 2. A release removes the entry if it has the last reference. Otherwise the last user removes it.
 //! 3. The map does not distinguish waiting from holding, so a cancelled wait cleans up in the same way.
 
 use super::{Contender, Path, keys};
@@ -20,7 +20,7 @@ pub struct RwLockMap {
     locks: Locks,
 }
 
-/// A node that is waited for or held.
+/// A node that is held, or for which a caller waits.
 #[derive(Debug)]
 struct Node<'a, Guard> {
     locks: &'a Locks,
@@ -67,7 +67,7 @@ impl RwLockMap {
 
 impl<Guard> Drop for Node<'_, Guard> {
     fn drop(&mut self) {
-        // The guard has a reference to the lock too.
+        // The guard counts as a reference to the lock, so it is dropped first.
         self.guard = None;
         self.locks.remove_if(&self.key, |_, lock| Arc::strong_count(lock) == 1);
     }

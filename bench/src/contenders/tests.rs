@@ -1,5 +1,4 @@
-//! Each contender really excludes others, and really forgets a node after its release. Otherwise the comparison
-//! would be worth nothing.
+//! Each contender excludes others, and frees a node after its release. Otherwise the comparison would mean nothing.
 
 use super::*;
 use std::pin::pin;
@@ -41,16 +40,16 @@ fn check_contender<C: Contender>() {
 }
 
 #[test]
-fn hierlock_excludes_and_forgets() {
+fn hierlock_excludes_and_frees_nodes() {
     check_contender::<Memory>();
 }
 
 #[test]
-fn rwlock_map_excludes_and_forgets() {
+fn rwlock_map_excludes_and_frees_nodes() {
     check_contender::<RwLockMap>();
 }
 
 #[test]
-fn lockable_excludes_and_forgets() {
+fn lockable_excludes_and_frees_nodes() {
     check_contender::<Pool>();
 }

@@ -25,7 +25,7 @@ pub(super) fn start(server: u16, one_way: Duration) -> std::io::Result<u16> {
 
 fn forward_connection(client: TcpStream, server: u16, one_way: Duration) -> std::io::Result<()> {
     let server = TcpStream::connect(("127.0.0.1", server))?;
-    // Without Nagle's algorithm, the delay is all that the proxy adds.
+    // Nagle's algorithm would add a further delay.
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     forward_delayed(client.try_clone()?, server.try_clone()?, one_way);
@@ -33,8 +33,8 @@ fn forward_connection(client: TcpStream, server: u16, one_way: Duration) -> std:
     Ok(())
 }
 
-/// One thread reads bytes and notes when they are due, another delivers them then. So bytes on the way do not hold
-/// up those behind them.
+/// One thread reads bytes and sets the time of their delivery; another delivers them at that time. So bytes that are being
+/// delayed do not delay later ones further.
 fn forward_delayed(mut from: TcpStream, mut to: TcpStream, one_way: Duration) {
     let (sent, due) = mpsc::channel::<(Instant, Vec<u8>)>();
     thread::spawn(move || {
@@ -71,9 +71,9 @@ mod tests {
         let one_way = Duration::from_millis(3);
         let mut client =
             TcpStream::connect(("127.0.0.1", start(server, one_way).unwrap())).unwrap();
-        let begun = Instant::now();
+        let started = Instant::now();
         client.write_all(b"x").unwrap();
         client.read_exact(&mut [0]).unwrap();
-        assert!(begun.elapsed() >= 2 * one_way);
+        assert!(started.elapsed() >= 2 * one_way);
     }
 }

@@ -1,5 +1,5 @@
 //! Compares hierlock on real servers with a statement per row (a pool, BEGIN, SET, a SELECT for each row,
-//! ROLLBACK), with the same statement that hierlock sends, and with two bare round trips. Each with and without
+//! ROLLBACK), with the same statement that hierlock sends, with and without the label of its session, and with two bare round trips. Each with and without
 //! network latency.
 
 mod delay_proxy;
@@ -8,7 +8,7 @@ mod single_statement;
 mod statement_per_row;
 
 pub use floor::RoundTripFloor;
-pub use single_statement::SingleStatement;
+pub use single_statement::{LabelledStatement, SingleStatement};
 pub use statement_per_row::StatementPerRow;
 
 use hierlock::sql::{Provision, Strategy};
@@ -24,7 +24,7 @@ pub const BUCKETS: u32 = 100_000;
 pub struct ServerSetup {
     /// The server.
     pub engine: Engine,
-    /// How a node becomes a slot.
+    /// The strategy, which maps nodes to slots.
     pub strategy: Strategy,
 }
 

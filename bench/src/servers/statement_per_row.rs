@@ -5,7 +5,7 @@ use hierlock::sql::Strategy;
 use hierlock_sandbox::Engine;
 use sqlx::{MySqlPool, PgPool};
 
-/// A pool, and how its server locks a row.
+/// A pool, with the kind of lock that its server takes.
 pub enum StatementPerRow {
     /// `FOR UPDATE` and the given statement for a shared lock, which MariaDB spells differently.
     Innodb(MySqlPool, &'static str),

@@ -1,15 +1,15 @@
-//! The log of the driver: which processes it started, and which faults it injected when.
+//! The log of the driver: the processes that it started, and the faults that it injected, with their times.
 
 use super::check::{Fault, Process, Violation};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How often the driver did what.
+/// The counts of the driver's actions.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     /// Processes that were started.
     pub processes: u64,
-    /// Those of them that were killed.
+    /// Processes that were killed.
     pub kills: u64,
     /// Processes that were stopped for a while.
     pub stops: u64,

@@ -17,13 +17,13 @@ use tokio::time::sleep;
 
 /// Injects faults for `length`. All of them have ended when this returns.
 pub async fn inject(run: Arc<SetupRun>, mut random: Random, length: Duration) {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut restarts = plan_restarts(&run, &mut random, length);
     let mut active = JoinSet::new();
-    while begun.elapsed() < length && !run.is_interrupted() {
+    while started.elapsed() < length && !run.is_interrupted() {
         sleep(Duration::from_millis(random.between(100, 700))).await;
         while active.try_join_next().is_some() {}
-        if let Some((_, gracefully)) = restarts.pop_if(|(at, _)| begun.elapsed() > *at) {
+        if let Some((_, gracefully)) = restarts.pop_if(|(at, _)| started.elapsed() > *at) {
             run.restart(gracefully).await;
             continue;
         }
@@ -40,7 +40,7 @@ pub async fn inject(run: Arc<SetupRun>, mut random: Random, length: Duration) {
     while active.join_next().await.is_some() {}
 }
 
-/// Returns when the server is restarted, the latest first: once by an orderly shutdown, once by SIGKILL.
+/// Returns the times of the restarts, the latest first: once by an orderly shutdown, once by SIGKILL.
 fn plan_restarts(run: &SetupRun, random: &mut Random, length: Duration) -> Vec<(Duration, bool)> {
     if run.server.is_none() || length < Duration::from_secs(20) {
         return Vec::new();
@@ -82,7 +82,7 @@ async fn stop(run: &SetupRun, slot: &WorkerSlot, random: &mut Random, may_kill: 
     if may_kill && random.chance(20) {
         return kill(run, slot);
     }
-    // Another process may run in the slot by now. SIGCONT does nothing to it.
+    // Another process may run in the slot by now. SIGCONT has no effect on it.
     slot.signal(Signal::SIGCONT, |worker| {
         let (slot, since) = (Some(slot.number), clock::now());
         if worker == stopped {
@@ -96,7 +96,7 @@ async fn cut(run: &SetupRun, slot: &WorkerSlot, proxy: &Proxy, random: &mut Rand
     let since = clock::now();
     let is_long = random.chance(30);
     let millis = if is_long { random.between(1000, 5000) } else { random.between(5, 500) };
-    let span = Duration::from_millis(millis);
+    let duration = Duration::from_millis(millis);
     let closes_connections = match random.below(10) {
         kind @ 0..=5 => {
             count(&|entries| entries.counts.resets += 1);
@@ -111,7 +111,7 @@ async fn cut(run: &SetupRun, slot: &WorkerSlot, proxy: &Proxy, random: &mut Rand
         6..=7 => {
             count(&|entries| entries.counts.stalls += 1);
             proxy.set_flow(Flow::Stall);
-            run.pause(span).await;
+            run.pause(duration).await;
             let closes_connections = random.chance(30);
             if closes_connections {
                 proxy.reset(Reset::Both).await;
@@ -122,7 +122,7 @@ async fn cut(run: &SetupRun, slot: &WorkerSlot, proxy: &Proxy, random: &mut Rand
         8 => {
             count(&|entries| entries.counts.lost_responses += 1);
             proxy.set_flow(Flow::LoseResponses);
-            run.pause(span).await;
+            run.pause(duration).await;
             proxy.reset(Reset::Both).await;
             proxy.set_flow(Flow::Pass);
             true
@@ -130,9 +130,9 @@ async fn cut(run: &SetupRun, slot: &WorkerSlot, proxy: &Proxy, random: &mut Rand
         _ => {
             count(&|entries| entries.counts.splits += 1);
             proxy.set_flow(Flow::Split);
-            run.pause(span).await;
+            run.pause(duration).await;
             proxy.set_flow(Flow::Pass);
-            // All bytes arrive, so this must not cost a lock and is no fault.
+            // All bytes arrive, so no lock may be lost, and this is not recorded as a fault.
             return;
         }
     };

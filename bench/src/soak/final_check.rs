@@ -1,4 +1,4 @@
-//! The checks after the last fault: jobs are done, writes are in order, and nothing is held. Also adds the jobs.
+//! The checks after the last fault: jobs are done, writes are in order, and no lock is held. Also adds the jobs.
 
 use super::check::{History, JobCounts, Jobs, Violation, Write, check_jobs, check_writes};
 use super::history::Event;
@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// How long it may take until everything is free after all processes have ended.
+/// The time limit for all locks to become free after all processes have ended.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a queue may take to become empty after the last job was added.
+/// The time limit for a queue to become empty after the last job was added.
 const EMPTY_QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
 /// No jobs are added while this many are ready.
 const MAX_READY_JOBS: u64 = 200;
@@ -26,7 +26,7 @@ const MAX_READY_JOBS: u64 = 200;
 /// The jobs whose enqueueing was confirmed.
 pub type AddedJobs = BTreeSet<i64>;
 
-/// Adds jobs until it is told to stop, without a proxy in between. The server may be down for a while.
+/// Adds jobs until `stop` is set. Connects to the server without a proxy. The server may be down for a while.
 ///
 /// # Errors
 /// Fails if the database cannot be used at all.
@@ -34,8 +34,8 @@ pub async fn produce(run: Arc<SetupRun>, stop: watch::Receiver<bool>) -> Result<
     let queue = queue(&Database::connect(&run.database.bare_url).await?)?;
     let (mut number, mut added) = (0, AddedJobs::new());
     while !*stop.borrow() && !run.is_interrupted() {
-        let is_short = queue.stats().await.is_ok_and(|stats| stats.ready < MAX_READY_JOBS);
-        if is_short {
+        let needs_jobs = queue.stats().await.is_ok_and(|stats| stats.ready < MAX_READY_JOBS);
+        if needs_jobs {
             let numbers: Vec<i64> = (number..number + 20).collect();
             number += 20;
             let job = |number: &i64| Job::new(number.to_string()).max_attempts(10_000);
@@ -55,8 +55,8 @@ pub async fn produce(run: Arc<SetupRun>, stop: watch::Receiver<bool>) -> Result<
 /// Fails if the database cannot be used.
 pub async fn wait_until_empty(run: &SetupRun) -> Result<()> {
     let queue = queue(&Database::connect(&run.database.bare_url).await?)?;
-    let begun = Instant::now();
-    while begun.elapsed() < EMPTY_QUEUE_TIMEOUT + JOB_LEASE_TTL && !run.is_interrupted() {
+    let started = Instant::now();
+    while started.elapsed() < EMPTY_QUEUE_TIMEOUT + JOB_LEASE_TTL && !run.is_interrupted() {
         let stats = queue.stats().await?;
         if stats.ready + stats.scheduled + stats.claimed == 0 {
             return Ok(());
@@ -107,7 +107,7 @@ pub async fn check_jobs_left(
     Ok(check_jobs(&jobs))
 }
 
-/// Reads what was written under leases, and checks it against the history.
+/// Reads the writes under leases, and checks them against the history.
 ///
 /// # Errors
 /// Fails if the database cannot be used.
@@ -127,25 +127,25 @@ pub async fn check_writes_left(
 
 /// Records a violation unless a new client can lock everything and the server holds no locks.
 pub async fn check_everything_is_free(run: &SetupRun) {
-    let checked = match run.setup.part {
-        // Its only worker has checked this.
+    let result = match run.setup.part {
+        // The only worker of `memory:` has checked this itself.
         Part::Locks { .. } if run.setup.place == Place::Memory => Ok(()),
         Part::Locks { .. } => check_locks_are_free(run).await,
         Part::Leases => check_leases_are_free(run).await,
         Part::Queue => Ok(()),
     };
-    if let Err(error) = checked {
-        run.log.add_violation(format!("not free in the end: {error}"));
+    if let Err(error) = result {
+        run.log.add_violation(format!("not free at the end: {error}"));
     }
 }
 
 async fn check_locks_are_free(run: &SetupRun) -> Result<()> {
     if let Place::Server(engine) = run.setup.place {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             match count_server_locks(run, engine).await? {
                 0 => break,
-                held if begun.elapsed() > RELEASE_TIMEOUT => {
+                held if started.elapsed() > RELEASE_TIMEOUT => {
                     return Err(format!("the server holds {held} locks without an owner").into());
                 }
                 _ => sleep(Duration::from_millis(200)).await,
@@ -161,7 +161,7 @@ async fn check_locks_are_free(run: &SetupRun) -> Result<()> {
     Ok(())
 }
 
-/// Returns how many locks the server reports.
+/// Returns the number of locks that the server reports.
 async fn count_server_locks(run: &SetupRun, engine: Engine) -> Result<i64> {
     let database = Database::connect(&run.database.bare_url).await?;
     let sql = match engine {

@@ -15,11 +15,11 @@ use std::path::Path;
 /// Identifies a visit: the number of the process, of the task in it, and of the visit of that task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VisitId {
-    /// The process.
+    /// The number of the process.
     pub worker: u32,
-    /// Which of its tasks.
+    /// The number of the task in the process.
     pub task: u32,
-    /// Which visit of the task.
+    /// The number of the visit in the task.
     pub number: u32,
 }
 
@@ -32,15 +32,15 @@ impl fmt::Display for VisitId {
 /// An event of a visit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It requests these locks.
+    /// The visit requests these locks.
     Ask(Vec<Claim>),
     /// The request failed.
     NotGranted(Reason),
-    /// It holds these locks. Recorded after the acquire has returned.
+    /// The visit holds these locks. Recorded after the acquire has returned.
     Begin(Vec<Claim>),
-    /// It holds these locks as well. Recorded after the extension has returned.
+    /// The visit holds these locks as well. Recorded after the extension has returned.
     Extend(Vec<Claim>),
-    /// The server returned a token on its session. The request was sent at `asked`, so the lock was held then.
+    /// The server returned a token on the session of the visit. The request was sent at `asked`, so the lock was held then.
     Token {
         /// When the request was sent.
         asked: u64,
@@ -58,11 +58,11 @@ pub enum Event {
     Commit,
     /// The transaction of the check was committed.
     Committed,
-    /// Its work is over. Recorded before the release is requested.
+    /// The work of the visit is over. Recorded before the release is requested.
     End,
     /// The release was confirmed.
     Released,
-    /// Its guard said that the lock is lost, or the release failed.
+    /// The guard reported that the lock is lost, or the release failed.
     Lost,
     /// A run of a job begins. The number of the visit is that of the job.
     Run,
@@ -70,10 +70,10 @@ pub enum Event {
     Fail,
 }
 
-/// Why a lock was not granted.
+/// The reason why a lock was not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// It was held, and the request did not wait.
+    /// The lock was held, and the request did not wait.
     Busy,
     /// The deadline passed.
     Timeout,
@@ -90,7 +90,7 @@ impl Reason {
     pub const ALL: [Reason; 5] =
         [Reason::Busy, Reason::Timeout, Reason::Deadlock, Reason::Dropped, Reason::Failed];
 
-    /// Returns its name in a history.
+    /// Returns the name of the reason in a history.
     pub fn name(self) -> &'static str {
         match self {
             Reason::Busy => "busy",
@@ -217,10 +217,10 @@ impl Recorder {
     /// Records an event with the current time.
     ///
     /// # Panics
-    /// Panics if the line cannot be written: a history with a gap proves nothing.
+    /// Panics if the line cannot be written, because an incomplete history cannot be checked.
     pub fn record(&self, visit: VisitId, event: Event) {
         let line = format!("{}\n", HistoryLine { at: clock::now(), visit, event });
-        (&self.0).write_all(line.as_bytes()).expect("the history can be written");
+        (&self.0).write_all(line.as_bytes()).expect("the history file is writable");
     }
 }
 

@@ -1,5 +1,5 @@
 //! Fault injection: processes that use hierlock are killed, stopped and disconnected at random, with every backend and
-//! every part of the toolbox, and the recorded history is checked. `README.md` says how to run it and what its
+//! every part of the toolbox, and the recorded history is checked. `README.md` describes how to run it and what its
 //! counts mean.
 //!
 //! ```text
@@ -45,7 +45,7 @@ use tokio::sync::watch;
 
 /// The longest time to live of a lease.
 pub const MAX_LEASE_TTL: Duration = Duration::from_secs(2);
-/// How long a worker owns a job that it has claimed.
+/// The duration of a worker's claim of a job.
 pub const JOB_LEASE_TTL: Duration = Duration::from_secs(2);
 
 /// The help text.

@@ -9,9 +9,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// How long a half-open connection stays open after the other side was reset.
+/// The time that a half-open connection stays open after the other side was reset.
 const HALF_OPEN_TIMEOUT: Duration = Duration::from_secs(4);
-/// How many bytes are forwarded at a time with [`Flow::Split`].
+/// The number of bytes that are forwarded at a time with [`Flow::Split`].
 const SPLIT_SIZE: usize = 3;
 
 /// How bytes are forwarded.
@@ -27,7 +27,7 @@ pub enum Flow {
     LoseResponses,
 }
 
-/// Which side sees a reset.
+/// The side that sees a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
     /// Client and server.
@@ -42,7 +42,7 @@ struct Network {
     flow: watch::Sender<Flow>,
     /// The number of resets and the last of them. Open connections end when it changes.
     resets: watch::Sender<(u64, Reset)>,
-    /// Cloned by every connection that the next reset ends; its reference count says how many are open.
+    /// Cloned by every connection that the next reset ends. The reference count is the number of open connections.
     open: Mutex<Arc<()>>,
     server: SocketAddr,
 }
@@ -65,13 +65,14 @@ impl Proxy {
         let port = listener.local_addr()?.port();
         let (flow, resets) = (watch::Sender::new(Flow::Pass), watch::Sender::new((0, Reset::Both)));
         let network = Arc::new(Network { flow, resets, open: Mutex::default(), server });
-        let accepted = network.clone();
+        let listener_network = network.clone();
         let listening = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                // Before the first byte is forwarded, so that no reset misses this connection.
-                let (open, resets) = accepted.subscribe();
-                connections.spawn(forward_connection(client, accepted.clone(), open, resets));
+                // Subscribed before the first byte is forwarded, so that no reset misses this connection.
+                let (open, resets) = listener_network.subscribe();
+                let network = listener_network.clone();
+                connections.spawn(forward_connection(client, network, open, resets));
                 while connections.try_join_next().is_some() {}
             }
         });
@@ -83,7 +84,7 @@ impl Proxy {
         self.network.flow.send_replace(flow);
     }
 
-    /// Resets all open connections and returns when that is done.
+    /// Resets all open connections, and waits until they are closed.
     pub async fn reset(&self, reset: Reset) {
         let open = self.network.reset(reset);
         while Arc::strong_count(&open) > 1 {
@@ -93,7 +94,7 @@ impl Proxy {
 }
 
 impl Network {
-    /// Starts a reset. The result is shared with the connections that have not ended yet.
+    /// Starts a reset. The result is shared with the connections that are still open.
     fn reset(&self, reset: Reset) -> Arc<()> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         self.resets.send_modify(|(count, last)| (*count, *last) = (*count + 1, reset));

@@ -73,10 +73,10 @@ pub fn report(outcomes: &[Outcome]) -> String {
     let mut all = Outcome::default();
     let mut rows = vec![COLUMNS.map(str::to_owned).to_vec()];
     for outcome in outcomes {
-        rows.push(cells(&outcome.name, outcome.lasted.as_secs_f64(), outcome));
+        rows.push(cells(&outcome.name, outcome.duration.as_secs_f64(), outcome));
         add(&mut all, outcome);
     }
-    rows.push(cells("all", all.lasted.as_secs_f64(), &all));
+    rows.push(cells("all", all.duration.as_secs_f64(), &all));
     let mut text = table(&rows);
     details(&mut text, &all);
     for outcome in outcomes.iter().filter(|outcome| !outcome.violations.is_empty()) {
@@ -93,7 +93,7 @@ pub fn report(outcomes: &[Outcome]) -> String {
 }
 
 fn add(all: &mut Outcome, one: &Outcome) {
-    all.lasted += one.lasted;
+    all.duration += one.duration;
     all.counts.add(&one.counts);
     all.jobs.added += one.jobs.added;
     all.jobs.done += one.jobs.done;

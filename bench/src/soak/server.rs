@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// So few buckets that unrelated nodes share rows.
+/// Few buckets, so that unrelated nodes share rows.
 const BUCKETS: u32 = 7;
 
 /// A server that can be restarted.
@@ -26,7 +26,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server. Unlike with the default settings of a sandbox, its commits survive a kill.
+    /// Starts a server whose commits survive a kill, which is not the default of a sandbox.
     ///
     /// # Errors
     /// Fails if the server is not installed or does not start.
@@ -87,7 +87,7 @@ impl Server {
     }
 }
 
-/// Where the locks or tables of a setup are.
+/// The database or file with the locks or tables of a setup.
 pub struct SetupDatabase {
     /// The URL for processes.
     pub url: String,

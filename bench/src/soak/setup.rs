@@ -1,10 +1,10 @@
-//! The setups: each lock strategy and each part of the toolbox, at each place that has it.
+//! The setups: each lock strategy and each part of the toolbox, at each place that supports it.
 
 use hierlock::sql::Strategy;
 use hierlock_sandbox::Engine;
 use std::fmt;
 
-/// Where locks or tables are.
+/// The backend that has the locks or tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The memory of one process.
@@ -17,7 +17,7 @@ pub enum Place {
     Server(Engine),
 }
 
-/// Which part of hierlock is used.
+/// A part of hierlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Locks.
@@ -36,9 +36,9 @@ pub enum Part {
 /// A part at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// Where the locks or tables are.
+    /// The backend.
     pub place: Place,
-    /// Which part is used.
+    /// The part of hierlock.
     pub part: Part,
 }
 
@@ -54,12 +54,18 @@ impl Setup {
 
     /// Returns whether `name` is the name of this setup, of its place or of its part.
     pub fn matches_name(self, name: &str) -> bool {
-        let part = match self.part {
+        [self.to_string().as_str(), self.place.name(), self.part.name()].contains(&name)
+    }
+}
+
+impl Part {
+    /// Returns the name of the part on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
             Part::Locks { .. } => "locks",
             Part::Leases => "leases",
             Part::Queue => "queue",
-        };
-        [self.to_string().as_str(), self.place.name(), part].contains(&name)
+        }
     }
 }
 
@@ -74,7 +80,7 @@ impl Place {
         Place::Server(Engine::Postgres),
     ];
 
-    /// Returns its name, as in a URL.
+    /// Returns the name of the place, as in a URL.
     pub fn name(self) -> &'static str {
         match self {
             Place::Memory => "memory",

@@ -18,13 +18,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// How long a worker may take to end after it is told to stop. No more faults are injected by then.
+/// The time limit for a worker to end after its input was closed. No faults are injected any more.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a setup may go without any new event.
+/// The time limit for a new event in the history.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often the driver checks whether a process has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(4);
-/// The exit codes of `hierlock run` that may occur: done, not acquired in time, no server, lock lost.
+/// The allowed exit codes of `hierlock run`: done, not acquired in time, no server, lock lost.
 const EXPECTED_EXIT_CODES: [i32; 4] = [0, NOT_ACQUIRED, UNAVAILABLE, 76];
 const NOT_ACQUIRED: i32 = 75;
 const UNAVAILABLE: i32 = 69;
@@ -33,7 +33,7 @@ const UNAVAILABLE: i32 = 69;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Running,
-    /// No new processes are started, and the running ones are told to stop.
+    /// No new processes are started, and the running ones are stopped.
     Ending,
 }
 
@@ -43,11 +43,11 @@ pub struct SetupRun {
     pub setup: Setup,
     /// The slots in which processes run.
     pub slots: Vec<Arc<WorkerSlot>>,
-    /// What the driver has done.
+    /// The log of the driver.
     pub log: DriverLog,
     /// The server, if there is one.
     pub server: Option<Arc<Server>>,
-    /// Where its locks or tables are, without a proxy in between.
+    /// The locks or tables, with URLs that do not use a proxy.
     pub database: SetupDatabase,
     history: PathBuf,
     recorder: Recorder,
@@ -58,17 +58,17 @@ pub struct SetupRun {
 /// The result of a setup.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Its name.
+    /// The name of the setup.
     pub name: String,
-    /// For how long faults were injected.
-    pub lasted: Duration,
-    /// What the driver did, counted.
+    /// The time during which faults were injected.
+    pub duration: Duration,
+    /// The counts of the driver.
     pub counts: Counts,
-    /// What the check of its history found.
+    /// The findings of the check of the history.
     pub findings: Findings,
-    /// The counts of its jobs.
+    /// The counts of the jobs.
     pub jobs: JobCounts,
-    /// The rules that were violated.
+    /// All violations.
     pub violations: Vec<Violation>,
 }
 
@@ -85,7 +85,7 @@ impl SetupRun {
     ) -> Result<Outcome> {
         let seed = Random::derive(options.seed, index_of(setup)).next_u64();
         let run = Arc::new(Self::new(setup, server, options).await?);
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut tasks = JoinSet::new();
         for slot in &run.slots {
             let random = Random::derive(seed, 100 + slot.number as u64);
@@ -98,9 +98,9 @@ impl SetupRun {
         };
         let watcher = tokio::spawn(run.clone().watch_progress());
         let random = Random::derive(seed, 7);
-        // In a task of its own, so that setups on different servers do not wait for each other.
+        // In a separate task, so that setups on different servers do not wait for each other.
         tokio::spawn(faults::inject(run.clone(), random, length)).await?;
-        let lasted = begun.elapsed();
+        let duration = started.elapsed();
         watcher.abort();
         let mut added = final_check::AddedJobs::new();
         if let Some(producer) = producer {
@@ -113,7 +113,7 @@ impl SetupRun {
         if !run.is_interrupted() {
             final_check::check_everything_is_free(&run).await;
         }
-        run.outcome(lasted, added).await
+        run.outcome(duration, added).await
     }
 
     async fn new(setup: Setup, server: Option<Arc<Server>>, options: Arc<Options>) -> Result<Self> {
@@ -147,11 +147,11 @@ impl SetupRun {
         *self.options.interrupted.borrow()
     }
 
-    /// Waits for `span`, or until the run is interrupted.
-    pub async fn pause(&self, span: Duration) {
+    /// Waits for `duration`, or until the run is interrupted.
+    pub async fn pause(&self, duration: Duration) {
         let mut interrupted = self.options.interrupted.clone();
         tokio::select! {
-            () = sleep(span) => {}
+            () = sleep(duration) => {}
             _ = interrupted.wait_for(|is_interrupted| *is_interrupted) => {}
         }
     }
@@ -190,7 +190,7 @@ impl SetupRun {
             let (worker, status) = self.wait_for_exit(&slot).await;
             self.record_exit(&slot, worker, status);
             if status.code() == Some(UNAVAILABLE) {
-                // The server is down; trying more often does not help.
+                // The server is down, so the next attempt is delayed.
                 self.pause(Duration::from_millis(200)).await;
             }
         }
@@ -200,7 +200,7 @@ impl SetupRun {
         let mut command = match slot.program {
             Program::Library => {
                 let args = WorkerArgs {
-                    part: WorkerArgs::name_of(self.setup.part).to_owned(),
+                    part: self.setup.part.name().to_owned(),
                     url: slot.url.clone(),
                     history: self.history.clone(),
                     worker,
@@ -246,16 +246,16 @@ impl SetupRun {
     }
 
     async fn wait_for_exit(&self, slot: &WorkerSlot) -> (u32, ExitStatus) {
-        let mut told_to_stop: Option<Instant> = None;
+        let mut stop_requested: Option<Instant> = None;
         loop {
-            if let Some(ended) = slot.reap() {
-                return ended;
+            if let Some(exit) = slot.reap() {
+                return exit;
             }
             sleep(POLL_INTERVAL).await;
-            let is_late = told_to_stop.is_some_and(|told| told.elapsed() > STOP_TIMEOUT);
+            let is_late = stop_requested.is_some_and(|at| at.elapsed() > STOP_TIMEOUT);
             if is_late {
                 self.log.add_violation(format!(
-                    "stuck: a process of slot {} has not ended {STOP_TIMEOUT:?} after it was told to",
+                    "stuck: a process of slot {} has not ended {STOP_TIMEOUT:?} after its input was closed",
                     slot.number
                 ));
             }
@@ -265,10 +265,10 @@ impl SetupRun {
                         process.killed = process.killed.or(Some(clock::now()));
                     }
                 });
-                told_to_stop = Some(Instant::now());
-            } else if told_to_stop.is_none() && *self.phase.borrow() == Phase::Ending {
+                stop_requested = Some(Instant::now());
+            } else if stop_requested.is_none() && *self.phase.borrow() == Phase::Ending {
                 slot.close_input();
-                told_to_stop = Some(Instant::now());
+                stop_requested = Some(Instant::now());
             }
         }
     }
@@ -316,47 +316,50 @@ impl SetupRun {
             if now != size {
                 (size, since) = (now, Instant::now());
             } else if since.elapsed() > PROGRESS_TIMEOUT {
-                self.log.add_violation(format!("stuck: nothing happened for {PROGRESS_TIMEOUT:?}"));
+                self.log.add_violation(format!(
+                    "stuck: no event was recorded for {PROGRESS_TIMEOUT:?}"
+                ));
                 since = Instant::now();
             }
         }
     }
 
-    async fn outcome(&self, lasted: Duration, added: final_check::AddedJobs) -> Result<Outcome> {
+    async fn outcome(&self, duration: Duration, added: final_check::AddedJobs) -> Result<Outcome> {
         let entries = self.log.entries().clone();
         let lines = history::read(&self.history)?;
         let (processes, faults) = (entries.processes, entries.faults);
         let history = History { lines, processes, faults };
-        let done = format!("{:#?}\n{:#?}\n", history.processes, history.faults);
-        std::fs::write(self.history.with_file_name("done"), done)?;
+        let driver_log = format!("{:#?}\n{:#?}\n", history.processes, history.faults);
+        std::fs::write(self.history.with_file_name("done"), driver_log)?;
         let rules = match self.setup.part {
             Part::Leases => Rules::Leases,
             Part::Locks { .. } | Part::Queue => Rules::Locks,
         };
         let mut outcome = Outcome {
             name: self.setup.to_string(),
-            lasted,
+            duration,
             counts: entries.counts,
             violations: entries.violations,
             ..Outcome::default()
         };
         match self.setup.part {
             Part::Queue if !self.is_interrupted() => {
-                let (jobs, found) = final_check::check_jobs_left(self, &history, added).await?;
+                let (jobs, violations) =
+                    final_check::check_jobs_left(self, &history, added).await?;
                 outcome.jobs = jobs;
-                outcome.violations.extend(found);
+                outcome.violations.extend(violations);
             }
             Part::Queue => {}
             Part::Leases | Part::Locks { .. } => {
                 outcome.findings = check(&history, rules);
-                let found = std::mem::take(&mut outcome.findings.violations);
-                outcome.violations.extend(found);
+                let violations = std::mem::take(&mut outcome.findings.violations);
+                outcome.violations.extend(violations);
             }
         }
         if self.setup.part == Part::Leases && !self.is_interrupted() {
-            let found =
+            let violations =
                 final_check::check_writes_left(self, &outcome.findings.writes_by_token).await?;
-            outcome.violations.extend(found);
+            outcome.violations.extend(violations);
         }
         Ok(outcome)
     }

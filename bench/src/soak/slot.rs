@@ -7,10 +7,10 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What runs in a slot.
+/// The program that runs in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// A worker that uses the library until it is told to stop.
+    /// A worker that uses the library until its input is closed.
     Library,
     /// A `hierlock run` with one visit.
     Run,
@@ -18,15 +18,15 @@ pub enum Program {
 
 /// Runs one process after the other.
 pub struct WorkerSlot {
-    /// Its number.
+    /// The number of the slot.
     pub number: usize,
-    /// The program that it runs.
+    /// The program that runs in it.
     pub program: Program,
     /// The proxy between its processes and their server.
     pub proxy: Option<Proxy>,
     /// The URL for its processes.
     pub url: String,
-    /// Whether its processes lock other nodes than they record.
+    /// Whether its processes lock other nodes than those that they record.
     pub broken: bool,
     /// Whether a fault is being injected.
     pub is_disturbed: AtomicBool,
@@ -59,8 +59,8 @@ impl WorkerSlot {
         Ok(())
     }
 
-    /// Sends a signal to the process, after a call of `before`, and returns the number of the process. Does nothing if
-    /// the slot is empty.
+    /// Calls `before`, then sends a signal to the process; returns the number of the process. Does nothing if the slot is
+    /// empty.
     pub fn signal(&self, signal: Signal, before: impl FnOnce(u32)) -> Option<u32> {
         // The lock keeps others from reaping the process, so its process id is not reused.
         let running = self.running();
@@ -71,7 +71,7 @@ impl WorkerSlot {
         Some(*worker)
     }
 
-    /// Tells a worker to stop by closing its standard input.
+    /// Closes the standard input of the process, which stops a worker.
     pub fn close_input(&self) {
         if let Some(running) = self.running().as_mut() {
             drop(running.process.stdin.take());
@@ -82,9 +82,9 @@ impl WorkerSlot {
     pub fn reap(&self) -> Option<(u32, ExitStatus)> {
         let mut running = self.running();
         let RunningProcess { worker, process } = running.as_mut()?;
-        let ended = (*worker, process.try_wait().ok()??);
+        let exit = (*worker, process.try_wait().ok()??);
         *running = None;
-        Some(ended)
+        Some(exit)
     }
 
     /// Returns whether no process is running.

@@ -1,4 +1,4 @@
-//! The tree whose nodes are locked. It is so small that ancestors and descendants conflict all the time.
+//! The tree whose nodes are locked. It is small, so that ancestors and descendants conflict often.
 
 use super::random::Random;
 use hierlock::{Claim, Mode, Target};
@@ -49,7 +49,7 @@ pub fn random_mode(random: &mut Random) -> Mode {
     }
 }
 
-/// Returns the node to lock. A process that is broken on purpose locks another node than it records.
+/// Returns the node to lock. A process that is broken on purpose locks another node than the one that it records.
 pub fn node_to_lock(target: &Target, broken: bool) -> Target {
     if !broken {
         return target.clone();

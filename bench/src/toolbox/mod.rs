@@ -11,10 +11,10 @@ use hierlock::retry::{RetryPolicy, retry};
 use hierlock_sandbox::{Engine, Sandbox};
 use tempfile::TempDir;
 
-/// The result of everything here.
+/// The result of benchmark functions.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// How long a claim and a lease last. Longer than any round.
+/// The duration of claims and leases: longer than any round.
 pub const TTL: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// The kind of database that is measured.
@@ -88,7 +88,7 @@ impl BenchDatabase {
     pub async fn fill_queue(&self, jobs: usize) -> Result<Queue> {
         let queue = Queue::new(self.database.clone(), "bench")?;
         for chunk in (0..jobs).collect::<Vec<_>>().chunks(500) {
-            // A job survives however often its worker is killed.
+            // Enough attempts that a job never becomes dead because its workers are killed.
             let job = |number: &usize| Job::new(number.to_string()).max_attempts(1000);
             queue.enqueue_all(chunk.iter().map(job)).await?;
         }
@@ -96,7 +96,7 @@ impl BenchDatabase {
     }
 }
 
-/// Writes a row in a transaction of its own, which also completes the job `completes`.
+/// Writes a row in a new transaction, which also completes `job`, if there is one.
 ///
 /// # Errors
 /// Fails with the last error of the database after some attempts.
@@ -104,15 +104,15 @@ pub async fn write_in_transaction(
     database: &Database,
     sql: &str,
     values: &[Value],
-    completes: Option<&ClaimedJob>,
+    job: Option<&ClaimedJob>,
 ) -> hierlock::Result<()> {
-    let written = retry(RetryPolicy::default().attempts(10), |_| async {
+    let result = retry(RetryPolicy::default().attempts(10), |_| async {
         let mut tx = database.begin().await?;
         tx.execute(sql, values.iter().cloned()).await?;
-        if let Some(job) = completes {
+        if let Some(job) = job {
             job.complete_in(&mut tx).await?;
         }
         tx.commit().await
     });
-    written.await.map_err(|given_up| given_up.last)
+    result.await.map_err(|error| error.last)
 }

@@ -1,7 +1,8 @@
 //! Arguments that several commands have.
 
+use crate::exit::Failure;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use hierlock::{Buckets, Hierarchy, Mode, Target};
+use hierlock::{Buckets, Hierarchy, Mode, ServerUrl, Target};
 
 /// The nodes to lock, and the mode.
 #[derive(Debug, clap::Args)]
@@ -27,10 +28,10 @@ pub(crate) struct TreeArgs {
     pub(crate) levels: Hierarchy,
 }
 
-/// How much of a list is printed, and how.
+/// The length and the format of a printed list.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
-    /// Print at most so many
+    /// Print at most N entries
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: u32,
     /// Print JSON
@@ -38,7 +39,15 @@ pub(crate) struct ListArgs {
     pub(crate) json: bool,
 }
 
-/// Applies an option to a request, if it was given.
+/// Returns the URL of the locks; by default that of the lock file of `hierlock run`.
+pub(crate) fn lock_url(url: Option<&ServerUrl>) -> Result<ServerUrl, Failure> {
+    match url {
+        Some(url) => Ok(url.clone()),
+        None => Ok(format!("file:{}", hierlock::default_path()?.display()).into()),
+    }
+}
+
+/// Returns `request` with the option applied to it, if the option was given.
 pub(crate) fn with<T, V>(request: T, option: Option<V>, apply: impl FnOnce(T, V) -> T) -> T {
     match option {
         Some(value) => apply(request, value),
@@ -55,6 +64,87 @@ fn levels(text: &str) -> Result<Hierarchy, hierlock::Error> {
 }
 
 pub(crate) fn buckets(text: &str) -> Result<Buckets, String> {
-    let count = text.parse().map_err(|_| format!("`{text}` is not a whole number"))?;
+    let count = u32::try_from(count(text)?);
+    let count = count.map_err(|_| format!("`{text}` is more buckets than a table can have"))?;
     Buckets::new(count).map_err(|error| error.to_string())
+}
+
+/// Parses a whole number in any of the usual notations: `5000000`, `5_000_000`, `5e6`, `5M`.
+pub(crate) fn count(text: &str) -> Result<u64, String> {
+    let digits = text.replace('_', "");
+    if let Ok(count) = digits.parse() {
+        return Ok(count);
+    }
+    let exponents = [('k', "e3"), ('K', "e3"), ('M', "e6"), ('G', "e9")];
+    let number = exponents.iter().find_map(|(unit, exponent)| {
+        digits.strip_suffix(*unit).map(|number| format!("{number}{exponent}"))
+    });
+    let number = number.unwrap_or(digits);
+    let is_number = number.starts_with(|c: char| c.is_ascii_digit());
+    match number.parse::<f64>() {
+        // 2^64 is the smallest float above `u64::MAX`.
+        Ok(count)
+            if is_number && count.fract() == 0.0 && (0.0..2_f64.powi(64)).contains(&count) =>
+        {
+            Ok(count as u64)
+        }
+        _ => Err(format!(
+            "`{text}` is not a whole number up to {}; write for example 5000000, 5_000_000, 5e6 or 5M",
+            u64::MAX
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_parsed_in_every_notation() {
+        for (text, expected) in [
+            ("0", 0),
+            ("5000000", 5_000_000),
+            ("5_000_000", 5_000_000),
+            ("5e6", 5_000_000),
+            ("1.1M", 1_100_000),
+            ("1.5e3", 1500),
+            ("200k", 200_000),
+            ("2G", 2_000_000_000),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(count(text), Ok(expected), "{text}");
+        }
+        for text in [
+            "",
+            "_",
+            "M",
+            "e6",
+            ".5M",
+            "0.5",
+            "1.2345k",
+            "-1",
+            "nan",
+            "inf",
+            "infinity",
+            "1e3M",
+            "5 M",
+            "5,000",
+            "1e20",
+            "18446744073709551616",
+            "1e999",
+            "five",
+            "0x10",
+            "5m",
+        ] {
+            assert!(count(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn bucket_counts_fit_into_an_integer_column() {
+        assert_eq!(buckets("1e7"), Ok(Buckets::default()));
+        for text in ["0", "2147483648", "1e10", "x"] {
+            assert!(buckets(text).is_err(), "{text}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
-//! A command that we run, in a process group of its own, which does not outlive us.
+//! The command that `hierlock` runs, in its own process group. It does not outlive `hierlock`.
 
-#![expect(unsafe_code, reason = "what happens between fork and exec has no safe interface")]
+#![expect(unsafe_code, reason = "code between fork and exec has no safe interface")]
 
 use crate::exit::{self, Failure};
 use nix::libc;
@@ -16,10 +16,10 @@ use std::process::{ChildStderr, ChildStdin, Command, Stdio};
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How long after SIGTERM a command is killed.
+/// The time between SIGTERM and SIGKILL.
 const TERMINATION_GRACE: Duration = Duration::from_secs(5);
 
-/// The environment variables that a command gets besides ours.
+/// The environment variables of a command, in addition to those of `hierlock`.
 type Variables = [(&'static str, String)];
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -30,7 +30,7 @@ pub(crate) struct ChildExit {
 }
 
 pub(crate) struct Child {
-    /// Also the number of its process group.
+    /// The process id, which is also the id of the process group.
     pid: Pid,
     state_changes: tokio::signal::unix::Signal,
     has_terminal: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts a command on our standard input and error, and gives it the terminal.
+    /// Starts a command that inherits standard input and error, and makes it the foreground process group.
     pub(crate) fn start(command: &[OsString], variables: &Variables) -> Result<Self, Failure> {
         let has_terminal = may_give_terminal();
         let mut child = Self::spawn(command, variables, Stdio::inherit)?;
@@ -49,7 +49,7 @@ impl Child {
         Ok(child)
     }
 
-    /// Starts a command with such a standard input and error.
+    /// Starts a command. `stdio` makes its standard input and its standard error.
     pub(crate) fn spawn(
         command: &[OsString],
         variables: &Variables,
@@ -60,7 +60,7 @@ impl Child {
         };
         let (program, arguments) =
             command.split_first().ok_or_else(|| failed(exit::USAGE, &"there is no command"))?;
-        // Before the start, so that no change is missed.
+        // Registered before the start, so that no SIGCHLD is missed.
         let state_changes =
             signal(SignalKind::child()).map_err(|error| failed(exit::UNAVAILABLE, &error))?;
         let parent = Pid::this();
@@ -70,10 +70,10 @@ impl Child {
         // SAFETY: prctl, getppid and _exit are async-signal-safe, and nothing allocates.
         unsafe {
             command.pre_exec(move || {
-                // If we are killed, what we hold becomes free: then the command must not go on.
+                // If `hierlock` is killed, its locks become free, so the command must end too.
                 prctl::set_pdeathsig(Signal::SIGKILL)?;
                 if getppid() != parent {
-                    // We were gone before that took effect. Nobody is left to report an error to.
+                    // `hierlock` ended before the signal was set. No process is left to receive an error.
                     libc::_exit(exit::CANNOT_START.into());
                 }
                 Ok(())
@@ -87,7 +87,7 @@ impl Child {
             failed(code, &format!("`{}`: {error}", program.to_string_lossy()))
         })?;
         Ok(Self {
-            // A process number always fits.
+            // Process ids fit into an i32.
             pid: Pid::from_raw(process.id() as i32),
             state_changes,
             has_terminal: false,
@@ -115,8 +115,8 @@ impl Child {
                     let (code, signal) = (exit::of_signal(signal as i32), Some(signal as i32));
                     self.exit = Some(ChildExit { code, signal });
                 }
-                Ok(WaitStatus::Stopped(_, signal)) => self.stop_with_it(signal),
-                // It still runs, or the call was interrupted: look again after the next change.
+                Ok(WaitStatus::Stopped(_, signal)) => self.stop_with_command(signal),
+                // The command still runs, or the call was interrupted: check again after the next SIGCHLD.
                 _ => _ = self.state_changes.recv().await,
             }
         }
@@ -125,33 +125,33 @@ impl Child {
     /// Forwards a signal to the whole process group.
     pub(crate) fn signal(&self, number: i32) {
         if let Ok(signal) = Signal::try_from(number) {
-            // A group that has just ended cannot be told.
+            // Fails only if the group has ended.
             let _ = killpg(self.pid, signal);
         }
     }
 
-    /// Asks the process group to end, and kills it if it does not.
+    /// Sends SIGTERM to the process group, and SIGKILL if the command has not ended after [`TERMINATION_GRACE`].
     pub(crate) async fn terminate(&mut self) {
         self.signal(Signal::SIGTERM as i32);
-        // A stopped process does not handle the request.
+        // A stopped process does not handle SIGTERM.
         self.signal(Signal::SIGCONT as i32);
         if tokio::time::timeout(TERMINATION_GRACE, self.wait()).await.is_err() {
             self.signal(Signal::SIGKILL as i32);
             self.wait().await;
         }
-        // Processes that the command has left behind.
+        // Ends processes that the command left behind.
         self.signal(Signal::SIGKILL as i32);
     }
 
-    /// At a terminal we stop with the command (Ctrl-Z), and continue with it.
-    fn stop_with_it(&self, signal: Signal) {
+    /// At a terminal, stops `hierlock` together with the command (Ctrl-Z), and continues it together with the command.
+    fn stop_with_command(&self, signal: Signal) {
         if !self.has_terminal {
             return;
         }
-        // Else it has only used the terminal before it was given it.
+        // SIGTTIN and SIGTTOU: the command used the terminal before it was in the foreground.
         if !matches!(signal, Signal::SIGTTIN | Signal::SIGTTOU) {
             self.give_terminal_to(getpgrp());
-            // Until the shell continues us.
+            // Returns when the shell continues `hierlock`.
             let _ = raise(Signal::SIGSTOP);
         }
         self.give_terminal_to(self.pid);
@@ -160,7 +160,7 @@ impl Child {
 
     fn give_terminal_to(&self, group: Pid) {
         if self.has_terminal {
-            // A terminal that has gone away needs no owner.
+            // Fails only if the terminal is gone.
             let _ = tcsetpgrp(io::stdin(), group);
         }
     }
@@ -175,9 +175,9 @@ impl Drop for Child {
     }
 }
 
-/// Whether we are in the foreground of the terminal of standard input.
+/// Returns whether this process is in the foreground of the terminal of standard input.
 fn may_give_terminal() -> bool {
-    // Taking the terminal back from the command would otherwise stop us.
+    // Without this, taking the terminal back from the command would stop this process.
     let mut set = SigSet::empty();
     set.add(Signal::SIGTTOU);
     tcgetpgrp(io::stdin()) == Ok(getpgrp()) && set.thread_block().is_ok()

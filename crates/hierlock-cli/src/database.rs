@@ -1,4 +1,4 @@
-//! The database of leases and queues: named by URL, or a SQLite file of this user.
+//! The database of leases and queues: a URL, or by default a SQLite file of this user.
 
 use crate::exit::{CommandResult, Failure};
 use crate::signals::{Signals, block_on};
@@ -10,23 +10,23 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long statements under way may take to finish, and connections to close.
+/// The time limit for running statements to finish and for connections to close.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
-/// The same after a signal: the server may be away, and it notices by itself that a connection is gone.
+/// The same after a signal. The server may be unreachable, and detects closed connections itself.
 const CLOSE_LIMIT_AFTER_SIGNAL: Duration = Duration::from_millis(100);
 
-/// Not `HIERLOCK_URL`: that is where locks are, which may be no database.
+/// The environment variable is not `HIERLOCK_URL`, because locks may be in a file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DatabaseArgs {
     /// The database: mysql://…, mariadb://…, postgres://… or sqlite:PATH; by default a file in your state
     /// directory
-    // It may contain a password.
+    // The URL may contain a password.
     #[arg(long, env = "HIERLOCK_DATABASE_URL", hide_env_values = true, global = true)]
     url: Option<ServerUrl>,
 }
 
-/// How tables are made there.
+/// The options of `lease provision` and `queue provision`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ProvisionTablesArgs {
     /// Change nothing; print the SQL that does the same
@@ -39,15 +39,18 @@ impl DatabaseArgs {
         Ok(match &self.url {
             Some(url) if is_in_memory(url.expose()) => {
                 return Err(Failure::usage(format!(
-                    "`{url}` is of no use here: it ends with this command; use sqlite:PATH"
+                    "`{url}` cannot be used: a database in memory ends with this command; use sqlite:PATH"
                 )));
             }
             Some(url) => Database::connect(url.expose()).await?,
-            None => Database::connect(&sqlite_url(&default_file()?)?).await?,
+            None => {
+                let file = state_directory("the database", "--url")?.join("toolbox.db");
+                Database::connect(&sqlite_url(&file)?).await?
+            }
         })
     }
 
-    /// Connects and runs `work`. At a signal what is under way is rolled back before this returns.
+    /// Connects and runs `work`. After a signal, open transactions are rolled back before this returns.
     pub(crate) fn run(&self, work: impl AsyncFnOnce(Database) -> CommandResult) -> CommandResult {
         self.run_with_signals(async |database, signals| {
             let result = signals.run_until_signal(work(database.clone())).await;
@@ -58,7 +61,7 @@ impl DatabaseArgs {
         })
     }
 
-    /// The same for work that handles signals itself.
+    /// Connects and runs `work`, which handles signals itself.
     pub(crate) fn run_with_signals(
         &self,
         work: impl AsyncFnOnce(Database, &mut Signals) -> CommandResult,
@@ -73,7 +76,7 @@ impl DatabaseArgs {
         })
     }
 
-    /// Whether it is SQLite, whose tables are made when they are first used.
+    /// Returns whether the database is SQLite, whose tables are created on first use.
     pub(crate) fn is_sqlite(&self) -> bool {
         self.url.as_ref().is_none_or(|url| url.expose().starts_with("sqlite:"))
     }
@@ -86,17 +89,19 @@ fn is_in_memory(url: &str) -> bool {
     })
 }
 
-/// Returns `hierlock/toolbox.db` in the state directory, which is made for this user alone.
-fn default_file() -> Result<PathBuf, Failure> {
+/// Returns the directory `hierlock` in the state directory; creates it, with access for this user only. If there is no
+/// state directory, the failure names the purpose (`what`) and the option that takes another path.
+pub(crate) fn state_directory(what: &str, option: &str) -> Result<PathBuf, Failure> {
     let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let state = variable("XDG_STATE_HOME")
         .or_else(|| variable("HOME").map(|home| home.join(".local/state")));
-    let no_place = "no place for the database: set XDG_STATE_HOME or HOME, or name one with --url";
-    let directory = state.ok_or_else(|| Failure::usage(no_place))?.join("hierlock");
+    let no_place =
+        || format!("no place for {what}: set XDG_STATE_HOME or HOME, or name one with {option}");
+    let directory = state.ok_or_else(|| Failure::usage(no_place()))?.join("hierlock");
     DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| {
         Failure::unavailable(format!("cannot make `{}`: {error}", directory.display()))
     })?;
-    Ok(directory.join("toolbox.db"))
+    Ok(directory)
 }
 
 fn sqlite_url(file: &Path) -> Result<String, Failure> {
@@ -104,7 +109,7 @@ fn sqlite_url(file: &Path) -> Result<String, Failure> {
         let file = file.display();
         Failure::usage(format!("`{file}` is not UTF-8; name the database with --url"))
     })?;
-    // These two mean something in a URL.
+    // These two characters have a meaning in a URL.
     Ok(format!("sqlite:{}", path.replace('%', "%25").replace('?', "%3F")))
 }
 
@@ -123,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_stays_itself_in_a_url() {
+    fn special_characters_of_a_path_are_escaped_in_the_url() {
         let url = sqlite_url(Path::new("/home/50%/why?/toolbox.db")).unwrap();
         assert_eq!(url, "sqlite:/home/50%25/why%3F/toolbox.db");
     }

@@ -1,14 +1,15 @@
-//! Events of a command that runs under a lock or for a job, on standard error: standard output is that command's.
+//! Events of a command that runs under a lock or for a job. They go to standard error, because standard output belongs to
+//! the command.
 
 use crate::output::{json, print_message};
 use serde::Serialize;
 use std::io::{self, Write};
 
 pub(crate) trait Event: Serialize {
-    /// Returns the event as a person reads it; `None` if it is only for programs.
+    /// Returns the event as text; `None` if it is printed only as JSON.
     fn text(&self) -> Option<String>;
 
-    /// Whether `--quiet` prints it, too.
+    /// Returns whether the event is printed even with `--quiet`.
     fn is_error(&self) -> bool {
         true
     }
@@ -31,7 +32,7 @@ impl Reporter {
 
     pub(crate) fn report(&self, event: &impl Event) {
         match self {
-            // If nobody can read it, the exit code still tells.
+            // If standard error cannot be written, the exit code still reports the result.
             Self::Json => _ = io::stderr().write_all(json(event).as_bytes()),
             Self::Quiet if !event.is_error() => {}
             Self::Text | Self::Quiet => event.text().into_iter().for_each(print_message),

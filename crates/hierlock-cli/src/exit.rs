@@ -1,8 +1,8 @@
-//! Exit codes, with the help that lists them, and the failures that lead to them.
+//! Exit codes, the help texts that list them, and the failures that cause them.
 
 use crate::output::print_message;
 
-// What they mean is in `HELP`.
+// `HELP` describes them.
 pub(crate) const SUCCESS: u8 = 0;
 pub(crate) const DISAGREEMENT: u8 = 1;
 pub(crate) const USAGE: u8 = 64;
@@ -13,28 +13,29 @@ pub(crate) const LOST: u8 = 76;
 pub(crate) const CANNOT_START: u8 = 126;
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// The exit code that a shell reports for a process that a signal ended.
+/// Returns the exit code that a shell reports for a process that a signal ended.
 pub(crate) fn of_signal(signal: i32) -> u8 {
-    // Signals are below 128.
+    // Signal numbers are below 128.
     128 + signal as u8
 }
 
-/// At the end of `hierlock --help`.
+/// The end of `hierlock --help`.
 pub(crate) const HELP: &str = "\
 Exit codes (`hierlock COMMAND --help` lists those of a command):
   0      success; `run`: the exit code of its command
   1      `lab`: a scenario does not agree with what was observed
   64     the call was wrong: an option, a path, a URL
-  65     `provision --check`: rows are missing, or there are too many
+  65     `provision --check`: rows are missing, or there are too many; `doctor`: there is a problem;
+         `deadlocks`: a text is of no known kind
   69     the file, the server or the database cannot be used
   75     the lock is not free, or somebody else has the lease
-  76     the lock or the lease was lost
+  76     the lock or the lease was lost; `locks kill`: the session is gone
   126    the command to run could not be started
   127    the command to run was not found
   128+n  signal n ended it";
 
 /// The exit codes of each command, for its `--help`.
-const CODES: [(&str, &str); 9] = [
+const CODES: [(&str, &str); 15] = [
     (
         "run",
         "  that of the command, or 128+n if signal n ended it
@@ -55,6 +56,34 @@ const CODES: [(&str, &str); 9] = [
         "  0    ready, or the check found nothing wrong
   64   the call was wrong          65   the check found rows missing, or too many
   69   the server cannot be used, or its table is for other clients",
+    ),
+    (
+        "size",
+        "  0    success                     64   the call was wrong
+  69   the file for the plot cannot be written",
+    ),
+    (
+        "locks",
+        "  0    success                     64   the call was wrong, or not confirmed
+  69   the server cannot be used; `kill`: not permitted
+  76   `kill`: there is no such session any more, or another has its number",
+    ),
+    (
+        "doctor",
+        "  0    no problem was found; there may be warnings
+  64   the call was wrong          65   there is a problem (with --strict: or a warning)
+  69   the server cannot be reached, or failed meanwhile",
+    ),
+    (
+        "top",
+        "  0    success                     64   the call was wrong, or there is no terminal
+  69   the server cannot be used: at the start, or with --once
+  128+n  signal n ended it",
+    ),
+    (
+        "hot",
+        "  0    success, also after Ctrl-C  64   the call was wrong
+  69   the server cannot be used, or went away: what was seen before is printed",
     ),
     (
         "lease",
@@ -80,6 +109,14 @@ const CODES: [(&str, &str); 9] = [
   128+n  signal n ended it: the report is partial",
     ),
     (
+        "deadlocks",
+        "  0    deadlocks were printed, or there is none (--json: an empty list)
+  64   the call was wrong          65   a text is neither of InnoDB nor a log of PostgreSQL,
+                                        or has too little of the deadlock for --svg
+  69   a file cannot be read, or the server cannot be asked
+  128+n  signal n ended it",
+    ),
+    (
         "sandbox",
         "  0    the server was ended, or runs on (--keep)
   64   the call was wrong          69   the server is not installed, or did not start
@@ -102,15 +139,15 @@ fn add_to_help(command: clap::Command, codes: &str) -> clap::Command {
     command.after_help(format!("{examples}\n\nExit codes:\n{codes}"))
 }
 
-/// Why a command cannot do what it was asked: the exit code, and a message for standard error.
+/// The reason why a command failed: an exit code, and a message for standard error.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
-    /// Empty after a signal: whoever sent it knows.
+    /// Empty after a signal, which needs no message.
     pub(crate) message: String,
 }
 
-/// The exit code of a command that has done its work, or why it has not.
+/// The exit code of a finished command, or its failure.
 pub(crate) type CommandResult = Result<u8, Failure>;
 
 impl Failure {

@@ -3,10 +3,14 @@
 mod args;
 mod child;
 mod database;
+mod deadlocks;
+mod doctor;
 mod event;
 mod exit;
+mod hot;
 mod lab;
 mod lease;
+mod locks;
 mod output;
 mod plan;
 mod progress;
@@ -15,7 +19,9 @@ mod queue;
 mod run;
 mod sandbox;
 mod signals;
+mod size;
 mod time;
+mod top;
 mod usage;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -37,6 +43,12 @@ enum Command {
     Run(run::RunArgs),
     Plan(plan::PlanArgs),
     Provision(provision::ProvisionArgs),
+    Size(size::SizeArgs),
+    Doctor(doctor::DoctorArgs),
+    Locks(locks::LocksArgs),
+    Top(top::TopArgs),
+    Hot(hot::HotArgs),
+    Deadlocks(deadlocks::DeadlocksArgs),
     Lease(lease::LeaseArgs),
     Queue(queue::QueueArgs),
     Lab(lab::LabArgs),
@@ -57,7 +69,7 @@ enum Command {
     },
 }
 
-/// The command line as clap parses it. The help of every command lists its exit codes.
+/// Returns the command line for clap. The help of every command lists its exit codes.
 fn command_line() -> clap::Command {
     exit::add_exit_codes(Args::command())
 }
@@ -72,9 +84,15 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Plan(args) => plan::plan(&args),
         Command::Provision(args) => provision::provision(&args),
+        Command::Size(args) => size::size(&args),
+        Command::Locks(args) => locks::locks(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
+        Command::Top(args) => top::top(&args),
+        Command::Hot(args) => hot::hot(&args),
         Command::Lease(args) => lease::lease(&args),
         Command::Queue(args) => queue::queue(args),
         Command::Lab(args) => lab::lab(&args),
+        Command::Deadlocks(args) => deadlocks::deadlocks(&args),
         Command::Sandbox(args) => sandbox::sandbox(&args),
         Command::Completions { shell } => usage::completions(shell),
         Command::Man { command } => usage::man(&command),
@@ -85,7 +103,7 @@ fn main() -> ExitCode {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_command_line_is_sound() {
+    fn clap_accepts_the_definition_of_the_command_line() {
         super::command_line().debug_assert();
     }
 }

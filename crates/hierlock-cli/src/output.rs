@@ -1,12 +1,14 @@
-//! Standard output has the result, as text or JSON; standard error has messages.
+//! Results go to standard output, as text or JSON. Messages go to standard error.
 
 use crate::exit::{self, CommandResult, Failure};
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use std::fmt::Display;
+use std::fs;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 
-/// Prints a result. A reader that has closed the pipe is no failure.
+/// Prints a result. A closed pipe is not a failure.
 pub(crate) fn print(text: impl AsRef<str>) -> CommandResult {
     match write(text.as_ref()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -16,30 +18,40 @@ pub(crate) fn print(text: impl AsRef<str>) -> CommandResult {
     }
 }
 
-/// Writes to standard output, for callers that must know whether it was written.
+/// Writes to standard output; fails also if the pipe is closed.
 pub(crate) fn write(text: &str) -> io::Result<()> {
     io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush())
+}
+
+/// Writes a report to a file, if one was named.
+pub(crate) fn write_file(file: Option<&Path>, text: impl FnOnce() -> String) -> CommandResult {
+    if let Some(file) = file {
+        fs::write(file, text()).map_err(|error| {
+            Failure::unavailable(format!("{} cannot be written: {error}", file.display()))
+        })?;
+    }
+    Ok(exit::SUCCESS)
 }
 
 /// Prints `hierlock: …` on standard error.
 pub(crate) fn print_message(text: impl Display) {
     let line = format!("hierlock: {}\n", escape_controls(&text.to_string()));
-    // If nobody can read it, the exit code still tells.
+    // If standard error cannot be written, the exit code still reports the result.
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// Whether results are coloured: on a terminal, unless `NO_COLOR` is set.
+/// Returns whether results are coloured: on a terminal, unless `NO_COLOR` is set.
 pub(crate) fn has_colour() -> bool {
     let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     io::stdout().is_terminal() && !unwanted
 }
 
 pub(crate) fn json(result: &impl Serialize) -> String {
-    // Numbers, names and texts always become JSON.
+    // Serialization of these types cannot fail: all keys are strings.
     serde_json::to_string(result).unwrap_or_default() + "\n"
 }
 
-/// Returns an array of JSON with a line for each item.
+/// Returns a JSON array with one line per item.
 pub(crate) fn json_list<T: Serialize>(items: impl IntoIterator<Item = T>) -> String {
     let lines: Vec<_> = items.into_iter().map(|item| json(&item).trim_end().to_owned()).collect();
     format!("[{}]\n", lines.join(",\n "))
@@ -58,14 +70,34 @@ pub(crate) fn table<const N: usize>(
     if table.is_empty() { format!("{empty}\n") } else { format!("{table}\n") }
 }
 
-/// Returns the text of others on one line, no longer than `max_chars`, without control characters.
+/// Returns the width of the terminal, if standard output is one.
+pub(crate) fn table_width() -> Option<usize> {
+    Table::new().width().map(usize::from).filter(|_| io::stdout().is_terminal())
+}
+
+/// Returns untrusted text on one line, cut to `max_chars`, with control characters escaped.
 pub(crate) fn cell(text: &str, max_chars: usize) -> String {
     let cell: String = text.chars().take(max_chars).collect();
     let end = if cell.len() < text.len() { "…" } else { "" };
     format!("{}{end}", hierlock_engine::printable(&cell))
 }
 
-/// Escapes control characters, which a terminal would obey: a message may quote anything. Line feeds stay.
+/// Returns a statement on one line, with single spaces, cut to `max_chars`.
+pub(crate) fn statement_cell(statement: &str, max_chars: usize) -> String {
+    cell(&statement.split_whitespace().collect::<Vec<_>>().join(" "), max_chars)
+}
+
+/// Returns `a, b, 3 more`: at most `max` of the items.
+pub(crate) fn short_list(mut items: Vec<String>, max: usize) -> String {
+    if let Some(more @ 1..) = items.len().checked_sub(max) {
+        items.truncate(max);
+        items.push(format!("{more} more"));
+    }
+    items.join(", ")
+}
+
+/// Escapes control characters except line feeds. A message may quote untrusted text, and a terminal would execute its
+/// escape sequences.
 pub(crate) fn escape_controls(text: &str) -> String {
     text.split('\n').map(hierlock_engine::printable).collect::<Vec<_>>().join("\n")
 }
@@ -87,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn lists() {
+    fn empty_and_short_lists_are_printed() {
         assert_eq!(json_list(Vec::<u8>::new()), "[]\n");
         assert_eq!(json_list([1, 2]), "[1,\n 2]\n");
         assert_eq!(table(["a"], [], "nothing"), "nothing\n");

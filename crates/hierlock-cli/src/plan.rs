@@ -1,4 +1,4 @@
-//! `hierlock plan`: what a lock would take.
+//! `hierlock plan`: the slots and modes that a lock would take.
 
 use crate::args::{TargetArgs, buckets};
 use crate::exit::{CommandResult, Failure};
@@ -20,7 +20,7 @@ use serde::Serialize;
 )]
 pub(crate) struct PlanArgs {
     /// Where the lock would be: file:PATH, mysql://…, mariadb://… or postgres://…; a server is asked how its clients lock
-    // It may contain a password.
+    // The URL may contain a password.
     #[arg(long, env = "HIERLOCK_URL", hide_env_values = true)]
     url: Option<ServerUrl>,
     #[command(flatten)]
@@ -124,14 +124,14 @@ struct StepJson {
     level: usize,
     #[serde(flatten)]
     slot: Option<SlotJson>,
-    /// How many there are at each level, if a server was asked.
+    /// The number of buckets of each level, if a server was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     buckets: Option<u32>,
     mode: &'static str,
     target: String,
 }
 
-/// A slot, as a field that says what it is.
+/// A slot. The field name is its kind.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 enum SlotJson {

@@ -1,9 +1,9 @@
-//! Progress on standard error, where that is a terminal; nothing is left of it when it has finished.
+//! Progress bars on standard error, if it is a terminal. They are erased at the end.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;
 
-/// Returns a bar whose length is still to be set; a hidden one if `quiet`, or if standard error is no terminal.
+/// Returns a progress bar without a length; hidden if `quiet`, or if standard error is not a terminal.
 pub(crate) fn bar(template: &str, quiet: bool) -> ProgressBar {
     if quiet {
         return ProgressBar::hidden();
@@ -15,7 +15,7 @@ pub(crate) fn bar(template: &str, quiet: bool) -> ProgressBar {
     }
 }
 
-/// Returns a spinner for work whose length is not known.
+/// Returns a spinner, for work of unknown length.
 pub(crate) fn spinner(message: String) -> ProgressBar {
     let spinner = ProgressBar::new_spinner().with_message(message);
     spinner.enable_steady_tick(Duration::from_millis(120));

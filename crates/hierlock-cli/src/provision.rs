@@ -1,8 +1,8 @@
-//! `hierlock provision`: makes the rows that clients of a server lock.
+//! `hierlock provision`: inserts the rows that the clients of a server lock.
 //!
 //! ```text
-//!   connect ──► print how large it becomes ──► fill, with progress ──► the result
-//!           ├─► --check: what is missing ──► --repair: fill it
+//!   connect ──► print the expected size ──► fill, with progress ──► the result
+//!           ├─► --check: missing rows ──► --repair: insert them
 //!           ├─► --rebucket: another number of buckets, while clients lock
 //!           └─► --print-sql: the same as SQL
 //! ```
@@ -22,20 +22,20 @@ use std::io::{self, IsTerminal};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often progress is a line where there is no terminal.
+/// The interval between two lines of progress if standard error is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 const MAX_PRINTED_RANGES: usize = 20;
 
-/// Make the rows that clients of a server lock
+/// Insert the rows that clients of a server lock
 ///
-/// Fills the lock table of a database, in small transactions; stopped or killed, it goes on where it was
-/// when run again. Clients can connect when it is done. On PostgreSQL only for ?strategy=striped or
-/// per-id: its advisory keys need nothing.
+/// Fills the lock table of a database, in small transactions. If it is stopped or killed, run it again: it continues
+/// where it stopped. Clients can connect when it has finished. On PostgreSQL it is needed only for ?strategy=striped or
+/// per-id: advisory keys need no rows.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ProvisionArgs {
     /// The server: mysql://…, mariadb://… or postgres://…, with ?strategy= and &table= as for clients
-    // It may contain a password.
+    // The URL may contain a password.
     #[arg(long, env = "HIERLOCK_URL", hide_env_values = true)]
     url: ServerUrl,
     /// How many buckets a level has; 10000000, or as many as the table has already
@@ -46,25 +46,25 @@ pub(crate) struct ProvisionArgs {
     /// How many connections fill and count rows
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=100))]
     connections: Option<u16>,
-    /// Write no faster than this, to leave the server to others
+    /// Write at most N rows per second, to limit the load on the server
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_rows_per_second: Option<u64>,
     /// Change nothing; count the rows and print which are missing
     #[arg(long, conflicts_with_all = ["print_sql", "rebucket", "paths"])]
     check: bool,
-    /// Fill what the check finds missing
+    /// Insert the rows that the check finds missing
     #[arg(long, requires = "check")]
     repair: bool,
     /// Change nothing; print the SQL that does the same
     #[arg(long, conflicts_with_all = ["rebucket", "paths", "json"])]
     print_sql: bool,
-    /// Change how many buckets a level has, while clients lock
+    /// Change the number of buckets a level has, while clients lock
     #[arg(long, value_name = "N", value_parser = buckets, conflicts_with = "paths")]
     rebucket: Option<Buckets>,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Nodes to add rows for, with all above them; only for ?strategy=per-id
+    /// Nodes to add rows for, with their ancestors; only for ?strategy=per-id
     #[arg(value_name = "PATH", value_parser = target)]
     paths: Vec<Target>,
 }
@@ -126,7 +126,7 @@ impl ProvisionArgs {
         print(if self.json { json(&result) } else { report_text(&report) })
     }
 
-    /// `--buckets` is part of the URL for clients.
+    /// Returns the URL with `--buckets` as a parameter.
     fn url(&self) -> String {
         with(self.url.expose().to_owned(), self.buckets, |url, buckets| {
             let separator = if url.contains('?') { '&' } else { '?' };
@@ -135,7 +135,7 @@ impl ProvisionArgs {
     }
 }
 
-/// A bar on a terminal, lines elsewhere, nothing with `--json`.
+/// Prints progress: a bar on a terminal, lines elsewhere, nothing with `--json`.
 struct ProgressDisplay {
     bar: ProgressBar,
     prints_lines: bool,
@@ -209,10 +209,12 @@ fn check_text(check: &TableCheck) -> String {
         text += &format!("too many: {} rows that nobody locks\n", check.extra_rows);
     }
     text += match (check.is_clean(), check.is_ready, check.missing_rows) {
-        (true, _, _) => "all is there\n",
-        (_, false, _) => "it was not filled to the end; run `hierlock provision` again\n",
-        (_, _, 1..) => "`hierlock provision --check --repair` fills what is missing\n",
-        _ => "`hierlock provision --rebucket` with the count it has deletes what is too many\n",
+        (true, _, _) => "the table is complete\n",
+        (_, false, _) => "provisioning has not finished; run `hierlock provision` again\n",
+        (_, _, 1..) => "`hierlock provision --check --repair` inserts the missing rows\n",
+        _ => {
+            "`hierlock provision --rebucket` with the present number of buckets deletes the extra rows\n"
+        }
     };
     text
 }

@@ -1,4 +1,4 @@
-//! `hierlock sandbox`: a throw-away server for a person.
+//! `hierlock sandbox`: starts a throw-away server.
 
 use crate::exit::{self, CommandResult, Failure};
 use crate::output::{print_message, write};
@@ -17,7 +17,7 @@ use hierlock_sandbox::{Engine, Sandbox};
 pub(crate) struct SandboxArgs {
     /// mysql, mariadb or postgres
     engine: Engine,
-    /// Let the server run on when this command has ended
+    /// Leave the server running when this command ends
     #[arg(long)]
     keep: bool,
     /// Print only the URL
@@ -27,19 +27,19 @@ pub(crate) struct SandboxArgs {
 
 pub(crate) fn sandbox(args: &SandboxArgs) -> CommandResult {
     block_on(async {
-        // From the start: whoever sees the URL may already want the server to end.
+        // Installed before the URL is printed, because a signal may follow at once.
         let mut signals = Signals::listen()?;
         let engine = args.engine;
         let spinner = spinner(format!("starting {engine}"));
         let start = tokio::task::spawn_blocking(move || Sandbox::start(engine));
-        // After a signal, what was started ends with this process.
+        // After a signal, the server ends with this process.
         let started = signals.run_until_signal(start).await?.map_err(Failure::unavailable)?;
         spinner.finish_and_clear();
         let sandbox = started.map_err(Failure::unavailable)?;
         let text = if args.print_url { sandbox.url().to_owned() } else { welcome(&sandbox) };
         write(&format!("{text}\n")).map_err(Failure::unavailable)?;
         if args.keep {
-            print_message(format!("it runs on; end it with: {}", sandbox.keep()));
+            print_message(format!("the server keeps running; end it with: {}", sandbox.keep()));
         } else {
             signals.next().await;
         }

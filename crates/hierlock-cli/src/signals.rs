@@ -1,4 +1,4 @@
-//! The runtime that a command runs on, and the signals that a person or a supervisor sends it.
+//! The tokio runtime of a command, and the signals that it handles.
 
 use crate::exit::{CommandResult, Failure};
 use std::io;
@@ -7,15 +7,15 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// How long blocking threads may take to finish when the command has ended: one may wait for a name server.
+/// The time that blocking threads have to finish at the end of a command. A thread may wait for a name server.
 const SHUTDOWN_LIMIT: Duration = Duration::from_millis(100);
 
-/// Runs `work` on the main thread: the kernel ends a child together with the thread that has started it.
+/// Runs `work` on the main thread. The kernel ends a child process together with the thread that started it.
 pub(crate) fn block_on(work: impl Future<Output = CommandResult>) -> CommandResult {
     block_on_runtime(Builder::new_current_thread(), work)
 }
 
-/// Runs `work` on all processors.
+/// Runs `work` on several threads.
 pub(crate) fn block_on_threads(work: impl Future<Output = CommandResult>) -> CommandResult {
     block_on_runtime(Builder::new_multi_thread(), work)
 }
@@ -31,7 +31,7 @@ fn block_on_runtime(
     result
 }
 
-/// The signals that end a command of ours, or that it forwards. Those that were ignored when we started stay so.
+/// The signals that end a command or that it forwards. Signals that were ignored at the start stay ignored.
 pub(crate) struct Signals {
     signals: Vec<(i32, Signal)>,
     pub(crate) any_received: bool,
@@ -53,7 +53,7 @@ impl Signals {
     /// Waits for the next signal; returns its number.
     ///
     /// # Cancel safety
-    /// No signal is lost.
+    /// If the future is dropped, no signal is lost.
     pub(crate) async fn next(&mut self) -> i32 {
         let number = std::future::poll_fn(|context| {
             let mut signals = self.signals.iter_mut();
@@ -67,7 +67,7 @@ impl Signals {
         number
     }
 
-    /// Runs `work`; fails with the exit code of a signal that comes before it is done.
+    /// Runs `work`; fails with the exit code of a signal that arrives before `work` is done.
     pub(crate) async fn run_until_signal<T>(
         &mut self,
         work: impl Future<Output = T>,
@@ -79,7 +79,7 @@ impl Signals {
     }
 }
 
-/// Returns the set of ignored signals, bit n-1 for signal n; none where the kernel does not tell.
+/// Returns the ignored signals as a bit set: bit n-1 is signal n. Returns 0 if `/proc` is not available.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status

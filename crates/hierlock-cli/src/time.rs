@@ -1,27 +1,27 @@
-//! Moments and spans, as a person and a program read them. Moments are in UTC, wherever one is.
+//! Times and durations as text. Times are in UTC.
 
 use hierlock::lease::utc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// `2026-11-16T05:30:00.120Z`, for programs; persons need no milliseconds.
-pub(crate) fn exact(at: SystemTime) -> String {
+/// Returns a time with milliseconds, for JSON: `2026-11-16T05:30:00.120Z`.
+pub(crate) fn timestamp(at: SystemTime) -> String {
     let millis = at.duration_since(UNIX_EPOCH).unwrap_or_default().subsec_millis();
     format!("{}.{millis:03}Z", utc(at).trim_end_matches('Z'))
 }
 
-/// `in 4 min 30 s`, or `30 s ago`.
-pub(crate) fn relative(at: SystemTime, now: SystemTime) -> String {
+/// Returns `in 4 min 30 s`, or `30 s ago`.
+pub(crate) fn relative_time(at: SystemTime, now: SystemTime) -> String {
     match at.duration_since(now) {
-        Ok(left) => format!("in {}", span(left)),
-        Err(ago) => format!("{} ago", span(ago.duration())),
+        Ok(left) => format!("in {}", duration_text(left)),
+        Err(ago) => format!("{} ago", duration_text(ago.duration())),
     }
 }
 
-/// The two greatest units of it: `4 min 30 s`, `2 h`, `300 ms`.
-pub(crate) fn span(span: Duration) -> String {
-    let seconds = span.as_secs();
+/// Returns a duration in its two greatest units: `4 min 30 s`, `2 h`, `300 ms`.
+pub(crate) fn duration_text(duration: Duration) -> String {
+    let seconds = duration.as_secs();
     let (great, small) = match seconds {
-        0 => return format!("{} ms", span.as_millis()),
+        0 => return format!("{} ms", duration.as_millis()),
         1..60 => return format!("{seconds} s"),
         60..3600 => ((seconds / 60, "min"), (seconds % 60, "s")),
         3600..86_400 => ((seconds / 3600, "h"), (seconds / 60 % 60, "min")),
@@ -38,17 +38,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments() {
+    fn timestamps_have_milliseconds() {
         for (millis, text) in
             [(0, "1970-01-01T00:00:00.000Z"), (951_782_400_007, "2000-02-29T00:00:00.007Z")]
         {
-            assert_eq!(exact(UNIX_EPOCH + Duration::from_millis(millis)), text);
+            assert_eq!(timestamp(UNIX_EPOCH + Duration::from_millis(millis)), text);
         }
-        assert_eq!(exact(UNIX_EPOCH - Duration::from_secs(1)), "1970-01-01T00:00:00.000Z");
+        assert_eq!(timestamp(UNIX_EPOCH - Duration::from_secs(1)), "1970-01-01T00:00:00.000Z");
     }
 
     #[test]
-    fn spans() {
+    fn durations_have_at_most_two_units() {
         for (millis, text) in [
             (0, "0 ms"),
             (300, "300 ms"),
@@ -61,10 +61,10 @@ mod tests {
         ] {
             let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
             let length = Duration::from_millis(millis);
-            assert_eq!(span(length), text);
-            assert_eq!(relative(now + length, now), format!("in {text}"));
+            assert_eq!(duration_text(length), text);
+            assert_eq!(relative_time(now + length, now), format!("in {text}"));
             if millis > 0 {
-                assert_eq!(relative(now - length, now), format!("{text} ago"));
+                assert_eq!(relative_time(now - length, now), format!("{text} ago"));
             }
         }
     }

@@ -1,4 +1,5 @@
-//! What clap says. It quotes arguments as they are, so passwords and control characters are replaced.
+//! Messages of clap, completions and man pages. Messages quote arguments, so passwords and control characters are
+//! replaced in them.
 
 use crate::command_line;
 use crate::exit::{self, CommandResult, Failure};
@@ -7,7 +8,7 @@ use clap_complete::Shell;
 use hierlock::ServerUrl;
 use std::io::{self, IsTerminal, Write};
 
-/// Prints help, or what is wrong; returns the exit code.
+/// Prints help or a usage error; returns the exit code.
 pub(crate) fn print_error(error: &clap::Error) -> u8 {
     if !error.use_stderr() {
         // Help quotes no arguments.
@@ -17,10 +18,11 @@ pub(crate) fn print_error(error: &clap::Error) -> u8 {
     let has_colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let arguments = std::env::args_os().skip(1);
     let arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
-    // With colours: without them, clap leaves out parts of what it quotes, which is then not found.
+    // Rendered with colours: without them clap leaves out parts of quoted arguments, which `redact`
+    // would then not find.
     let text = redact(error.render().ansi().to_string(), arguments);
     let text = if has_colour { text } else { escape_controls(&without_colours(&text)) };
-    // If nobody can read it, the exit code still tells.
+    // If standard error cannot be written, the exit code still reports the result.
     let _ = io::stderr().write_all(text.as_bytes());
     exit::USAGE
 }
@@ -32,7 +34,7 @@ fn redact(mut text: String, arguments: impl Iterator<Item = String>) -> String {
         let value = value.map_or(&*argument, |(_, value)| value);
         let redacted = redact_argument(value);
         if redacted != value {
-            // A message of ours within clap's has escaped it already.
+            // Our own messages within clap's message quote the argument with escapes.
             text = text.replace(value, &redacted).replace(&escape_controls(value), &redacted);
         }
     }
@@ -70,7 +72,7 @@ pub(crate) fn man(names: &[String]) -> CommandResult {
             let (name, known) = (redact_argument(name), known.join(", "));
             return Err(Failure::usage(format!("there is no command `{name}`; there are {known}")));
         };
-        // The page of `run` is called hierlock-run, as with git.
+        // The page of `run` is named hierlock-run, as git does.
         let page = format!("{}-{name}", command.get_name());
         command = found.clone().name(page.leak() as &str);
     }

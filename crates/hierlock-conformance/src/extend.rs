@@ -1,35 +1,36 @@
-//! Extensions of a guard: the only place where a deadlock can occur.
+//! Extensions of a guard. Only extensions can deadlock.
 
 use crate::{is_free, is_granted, spawn_acquire, target, until_free, until_idle, until_waiting};
 use hierlock::backend::{Backend, FencingHold};
 use hierlock::{Guard, Hierlock, Mode, Result, SlotMode};
 use std::time::Duration;
 
-/// Each of two guards extends to what the other holds: exactly one fails, and the other succeeds once the victim releases.
+/// Each of two guards extends to the node that the other holds: exactly one fails, and the other succeeds after the
+/// victim has released.
 pub async fn a_deadlock_of_two_extensions_has_one_victim<B: Backend>(locks: Hierlock<B>) {
     for round in 0..50 {
         let first = locks.acquire(target("u1/a1/r1")).await.unwrap();
         let second = locks.acquire(target("u1/a1/r2")).await.unwrap();
         let mut wants = [(first, "u1/a1/r2"), (second, "u1/a1/r1")];
-        // In both orders.
+        // Run both orders.
         wants.rotate_left(round % 2);
         let tasks = wants.map(|(mut guard, path)| {
             // The victim releases at once.
             tokio::spawn(async move { guard.extend([target(path)]).await.map(|()| guard) })
         });
-        let mut won = 0;
+        let mut succeeded = 0;
         for task in tasks {
             match task.await.unwrap() {
-                Ok(_guard) => won += 1,
+                Ok(_guard) => succeeded += 1,
                 Err(error) => assert!(error.is_deadlock(), "{error}"),
             }
         }
-        assert_eq!(won, 1, "round {round}");
+        assert_eq!(succeeded, 1, "round {round}");
         until_idle(&locks).await;
     }
 }
 
-pub async fn a_failed_extension_keeps_what_the_guard_had<B: Backend>(locks: Hierlock<B>) {
+pub async fn a_failed_extension_keeps_the_locks_of_the_guard<B: Backend>(locks: Hierlock<B>) {
     let other = locks.acquire(target("u2/a1/r1")).await.unwrap();
     let mut guard = locks.acquire(target("u1/a1/r1")).await.unwrap();
     let before = guard.modes();
@@ -45,13 +46,13 @@ pub async fn a_failed_extension_keeps_what_the_guard_had<B: Backend>(locks: Hier
     for free in ["u1/a2", "u3", "u1/a1/r2"] {
         assert!(is_free(&locks, free).await, "{free} is still held");
     }
-    assert!(!is_free(&locks, "u1/a1/r1").await, "it lost what it had");
+    assert!(!is_free(&locks, "u1/a1/r1").await, "the guard lost its lock");
     drop((guard, other));
     until_idle(&locks).await;
     assert!(is_free(&locks, "u1").await);
 }
 
-pub async fn a_cancelled_extension_keeps_what_the_guard_had<B: Backend>(locks: Hierlock<B>) {
+pub async fn a_cancelled_extension_keeps_the_locks_of_the_guard<B: Backend>(locks: Hierlock<B>) {
     // In every backend's order the leaves come after the roots, so this extension may wait.
     let other = locks.acquire(target("u2/a1/r1")).await.unwrap();
     let mut guard = locks.acquire(target("u1")).await.unwrap();
@@ -59,7 +60,7 @@ pub async fn a_cancelled_extension_keeps_what_the_guard_had<B: Backend>(locks: H
     for _ in 0..20 {
         tokio::select! {
             biased;
-            done = guard.extend([target("u2/a1/r1")]) => panic!("beside the holder: {done:?}"),
+            done = guard.extend([target("u2/a1/r1")]) => panic!("extended while another client held the lock: {done:?}"),
             () = until_waiting(&locks, 1) => {}
         }
         assert_eq!(guard.modes(), before);
@@ -86,7 +87,7 @@ pub async fn an_extension_holds_and_is_released_with_the_guard<B: Backend>(locks
 pub async fn an_upgrade_excludes_readers<B: Backend>(locks: Hierlock<B>) {
     let mut guard = locks.request(target("u1/a1/r1")).mode(Mode::Shared).acquire().await.unwrap();
     let reader = locks.request(target("u1/a1/r1")).mode(Mode::Shared).acquire().await.unwrap();
-    // Another reader prevents it; the guard keeps what it had.
+    // Another reader prevents the upgrade; the guard keeps its lock.
     assert!(!guard.request(target("u1/a1/r1")).try_acquire().await.unwrap());
     assert_eq!(guard.modes()[&target("u1/a1/r1")], SlotMode::Shared);
     reader.release().await.unwrap();
@@ -99,7 +100,11 @@ pub async fn an_upgrade_excludes_readers<B: Backend>(locks: Hierlock<B>) {
 }
 
 /// The token is greater than that of the last holder of the added node, even if the guard is older.
-pub async fn a_token_counts_for_what_was_added<B: Backend<Hold: FencingHold>>(locks: Hierlock<B>) {
+pub async fn a_token_exceeds_that_of_the_last_holder_of_an_added_node<
+    B: Backend<Hold: FencingHold>,
+>(
+    locks: Hierlock<B>,
+) {
     let mut guard = locks.acquire(target("u1/a1")).await.unwrap();
     let own = guard.token().await.unwrap();
     let other = locks.acquire(target("u2/a1")).await.unwrap();

@@ -1,4 +1,4 @@
-//! Held versus requested, for every ordered pair of nodes of a 3×3×3 tree.
+//! Held and requested locks, for every ordered pair of nodes of a 3×3×3 tree.
 
 use crate::{is_granted, spawn_acquire, target, until_idle, until_waiting};
 use hierlock::backend::Backend;
@@ -6,7 +6,7 @@ use hierlock::{Hierlock, Mode, ModeSet, SlotMode, Target};
 
 const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
 
-/// The 39 nodes.
+/// Returns the 39 nodes of the tree.
 pub fn nodes() -> Vec<Target> {
     let ids = |kind: char| (1..=3).map(move |i| format!("{kind}{i}"));
     let mut nodes = vec![];
@@ -25,10 +25,10 @@ pub fn nodes() -> Vec<Target> {
 fn conflict(a: (&Target, Mode), b: (&Target, Mode), modes: ModeSet) -> bool {
     let related = a.0.contains(b.0) || b.0.contains(a.0);
     // Without intention modes an inner node is rounded up to exclusive.
-    let alone = |(node, mode): (&Target, Mode)| {
+    let is_exclusive = |(node, mode): (&Target, Mode)| {
         mode == Mode::Exclusive || (modes != ModeSet::Intentions && node.level() < 2)
     };
-    related && (alone(a) || alone(b))
+    related && (is_exclusive(a) || is_exclusive(b))
 }
 
 pub async fn every_pair_conflicts_as_the_model_says<B: Backend>(locks: Hierlock<B>) {
@@ -53,8 +53,8 @@ pub async fn every_pair_conflicts_as_the_model_says<B: Backend>(locks: Hierlock<
     until_idle(&locks).await;
 }
 
-/// The same pairs with waiting: each waiter is listed as waiting, and is granted its lock when the holder releases.
-pub async fn release_frees_the_waiter<B: Backend>(locks: Hierlock<B>) {
+/// The same pairs, with waiting: each waiter is listed as waiting, and gets its lock when the holder releases.
+pub async fn release_grants_the_lock_to_the_waiter<B: Backend>(locks: Hierlock<B>) {
     let nodes: Vec<_> =
         nodes().into_iter().filter(|node| node.to_string().starts_with("u1")).collect();
     for held in &nodes {
@@ -73,14 +73,14 @@ pub async fn release_frees_the_waiter<B: Backend>(locks: Hierlock<B>) {
     until_idle(&locks).await;
 }
 
-pub async fn modes_are_never_weaker_than_asked<B: Backend>(locks: Hierlock<B>) {
+pub async fn modes_are_never_weaker_than_requested<B: Backend>(locks: Hierlock<B>) {
     for node in nodes() {
         for mode in [Mode::Shared, Mode::Update, Mode::Exclusive] {
             let guard = locks.request(node.clone()).mode(mode).acquire().await.unwrap();
             let taken = guard.modes();
             assert_eq!(taken.len(), node.level() + 1, "the node and each ancestor");
-            let asked = ModeSet::Intentions.target(mode, true);
-            assert_eq!(taken[&node].join(asked), taken[&node], "{mode} {node}: {taken:?}");
+            let requested = ModeSet::Intentions.target(mode, true);
+            assert_eq!(taken[&node].join(requested), taken[&node], "{mode} {node}: {taken:?}");
             assert_eq!(guard.targets().into_iter().collect::<Vec<_>>(), [(node.clone(), mode)]);
             guard.release().await.unwrap();
         }
@@ -88,16 +88,16 @@ pub async fn modes_are_never_weaker_than_asked<B: Backend>(locks: Hierlock<B>) {
 }
 
 /// An update lock is compatible with readers in either order; one that was rounded up is compatible with none.
-pub async fn an_update_lock_goes_with_readers_at_most<B: Backend>(locks: Hierlock<B>) {
+pub async fn an_update_lock_is_compatible_only_with_readers<B: Backend>(locks: Hierlock<B>) {
     let node = target("u1/a1/r1");
     let plan = locks.request(node.clone()).mode(Mode::Update).plan().unwrap();
-    let is_true = plan.steps().any(|step| step.mode == SlotMode::Update);
+    let has_update_mode = plan.steps().any(|step| step.mode == SlotMode::Update);
     for held in [Mode::Update, Mode::Shared] {
         let guard = locks.request(node.clone()).mode(held).acquire().await.unwrap();
         for mode in [Mode::Shared, Mode::Update, Mode::Exclusive] {
             let expected = match (held, mode) {
                 (Mode::Shared, Mode::Shared) => true,
-                (Mode::Shared, Mode::Update) | (Mode::Update, Mode::Shared) => is_true,
+                (Mode::Shared, Mode::Update) | (Mode::Update, Mode::Shared) => has_update_mode,
                 _ => false,
             };
             let granted = is_granted(locks.request(node.clone()).mode(mode)).await;
@@ -109,7 +109,7 @@ pub async fn an_update_lock_goes_with_readers_at_most<B: Backend>(locks: Hierloc
 }
 
 pub async fn unrelated_nodes_do_not_wait<B: Backend>(locks: Hierlock<B>) {
-    let _all = [
+    let _guards = [
         locks.acquire(target("u1/a1/r1")).await.unwrap(),
         locks.acquire(target("u1/a1/r2")).await.unwrap(),
         locks.acquire(target("u1/a2")).await.unwrap(),

@@ -17,7 +17,7 @@ fn node(random: &mut Rng, nodes: &[Target]) -> Target {
     nodes[random.usize(..nodes.len())].clone()
 }
 
-/// Who is in each leaf.
+/// The tasks that currently have access to each leaf.
 struct Leaves(Mutex<BTreeMap<Target, Vec<Visitor>>>);
 
 struct Visitor {
@@ -39,7 +39,8 @@ impl Leaves {
         Self(Mutex::new(leaves.map(|leaf| (leaf, Vec::new())).collect()))
     }
 
-    /// Enters each leaf that a guard covers, in the strongest mode in which it does, and leaves them again.
+    /// Records access to each leaf that a guard covers, in the strongest mode that covers it, and ends the access
+    /// again.
     async fn visit<H: Hold>(&self, task: usize, guard: &Guard<H>) {
         self.enter(task, &guard.targets());
         tokio::task::yield_now().await;
@@ -48,11 +49,11 @@ impl Leaves {
         }
     }
 
-    /// Panics if two visitors of a leaf exclude each other, and names both.
+    /// Panics if the access of two tasks to a leaf conflicts, and names both.
     fn enter(&self, task: usize, targets: &BTreeMap<Target, Mode>) {
         for (leaf, visitors) in &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            let over = targets.iter().filter(|(target, _)| target.contains(leaf));
-            let Some(mode) = over.map(|(_, mode)| *mode).max() else { continue };
+            let covering = targets.iter().filter(|(target, _)| target.contains(leaf));
+            let Some(mode) = covering.map(|(_, mode)| *mode).max() else { continue };
             // An update lock is compatible with readers, but not with another update lock.
             let excludes = |other: &&Visitor| match [mode, other.mode] {
                 [Mode::Update, Mode::Update] => true,
@@ -60,14 +61,14 @@ impl Leaves {
             };
             let visitor = Visitor { task, mode, targets: targets.clone() };
             if let Some(other) = visitors.iter().find(excludes) {
-                panic!("{visitor} meets {other} in {leaf}");
+                panic!("{visitor} and {other} both have access to {leaf}");
             }
             visitors.push(visitor);
         }
     }
 }
 
-/// Runs tasks at the same time, all to their end even if one fails: another may show the reason.
+/// Runs tasks concurrently, all to their end even if one fails, because another may show the reason.
 async fn run_tasks<F: Future<Output = ()> + Send + 'static>(
     count: usize,
     task: impl Fn(usize, Arc<Vec<Target>>, Arc<Leaves>) -> F,
@@ -95,7 +96,7 @@ pub async fn random_acquires_never_deadlock_and_never_overlap<B: Backend>(locks:
                     let mode = mode(&mut random);
                     request = request.and(node(&mut random, &nodes), mode);
                 }
-                let guard = request.within(MAX_WAIT).acquire().await.expect("never a deadlock");
+                let guard = request.within(MAX_WAIT).acquire().await.expect("an acquire failed");
                 leaves.visit(task, &guard).await;
                 guard.release().await.unwrap();
             }
@@ -105,8 +106,8 @@ pub async fn random_acquires_never_deadlock_and_never_overlap<B: Backend>(locks:
     until_idle(&locks).await;
 }
 
-/// Random extensions do deadlock; one of them always fails, and all tasks end.
-pub async fn random_extensions_are_never_stuck<B: Backend>(locks: Hierlock<B>) {
+/// Random extensions do deadlock; then one of them fails, and all tasks end.
+pub async fn random_extensions_never_hang<B: Backend>(locks: Hierlock<B>) {
     let extended = Arc::new(AtomicUsize::new(0));
     run_tasks(16, |task, nodes, leaves| {
         let (locks, extended) = (locks.clone(), extended.clone());
@@ -117,16 +118,16 @@ pub async fn random_extensions_are_never_stuck<B: Backend>(locks: Hierlock<B>) {
                 let request = locks.request(node(&mut random, &nodes)).mode(mode);
                 let mut guard = request.acquire().await.unwrap();
                 tokio::task::yield_now().await;
-                let more = node(&mut random, &nodes);
+                let added = node(&mut random, &nodes);
                 let result = match random.usize(..3) {
                     0 => guard.upgrade().await,
-                    _ => guard.request(more).within(MAX_WAIT).acquire().await,
+                    _ => guard.request(added).within(MAX_WAIT).acquire().await,
                 };
                 match result {
                     Ok(()) => _ = extended.fetch_add(1, Ordering::Relaxed),
                     Err(error) => assert!(error.is_deadlock(), "{error}"),
                 }
-                // A failed extension keeps what the guard had, and excludes others from it.
+                // A failed extension keeps the locks of the guard, which still exclude others.
                 leaves.visit(task, &guard).await;
             }
         }

@@ -1,4 +1,4 @@
-//! Deadlines, attempts that do not wait, cancellation, dropped guards, lists of waiters.
+//! Timeouts, attempts without waiting, cancellation, dropped guards, lists of waiters.
 
 use crate::{
     MAX_WAIT, is_free, is_granted, spawn_acquire, spawn_request, target, until, until_free,
@@ -13,11 +13,25 @@ use std::time::Duration;
 
 const SHORT_WAIT: Duration = Duration::from_millis(20);
 
-pub async fn a_deadline_ends_the_wait_and_nothing_is_held<B: Backend>(locks: Hierlock<B>) {
+/// Acquires with longer and longer deadlines, until a timeout was caused by a blocker: on a busy machine a short deadline
+/// can pass before the request reaches the server.
+async fn acquire_until_blocked<'a, B: Backend>(
+    request: impl Fn() -> Request<&'a Hierlock<B>>,
+) -> Result<Guard<B::Hold>> {
+    let mut wait = SHORT_WAIT;
+    loop {
+        match request().within(wait).acquire().await {
+            Err(error) if error.blocker() == Some(Blocker::Nobody) && wait < MAX_WAIT => wait *= 2,
+            result => return result,
+        }
+    }
+}
+
+pub async fn a_timeout_ends_the_wait_and_releases_everything<B: Backend>(locks: Hierlock<B>) {
     let held = locks.acquire(target("u1/a1/r2")).await.unwrap();
     let several = ["u1/a1/r1", "u1/a1/r2", "u1/a1/r3", "u2"].map(target);
-    let late = locks.request_all(several).within(SHORT_WAIT).acquire().await;
-    assert!(late.unwrap_err().is_timeout());
+    let timeout = locks.request_all(several).within(SHORT_WAIT).acquire().await;
+    assert!(timeout.unwrap_err().is_timeout());
     for path in ["u1/a1/r1", "u1/a1/r3", "u2"] {
         assert!(is_free(&locks, path).await, "{path} is still held");
     }
@@ -25,7 +39,7 @@ pub async fn a_deadline_ends_the_wait_and_nothing_is_held<B: Backend>(locks: Hie
     assert!(is_free(&locks, "u1").await);
     until_idle(&locks).await;
 
-    // Free in time: no error.
+    // A lock that is released in time is no error.
     let held = locks.acquire(target("u1")).await.unwrap();
     let waiter = spawn_request(&locks, |locks| locks.request(target("u1/a1")).within(MAX_WAIT));
     until_waiting(&locks, 1).await;
@@ -33,52 +47,55 @@ pub async fn a_deadline_ends_the_wait_and_nothing_is_held<B: Backend>(locks: Hie
     drop(waiter.await.unwrap().unwrap());
 }
 
-pub async fn a_deadline_names_what_was_in_the_way<B: Backend>(locks: Hierlock<B>) {
-    // Where rows are made on demand, make them before the time limit counts.
+pub async fn a_timeout_names_the_blocked_node<B: Backend>(locks: Hierlock<B>) {
+    // If rows are created on demand, create them before the timeout starts.
     locks.acquire(target("u1/a1/r1")).await.unwrap().release().await.unwrap();
     let _held = locks.acquire(target("u1/a1")).await.unwrap();
-    let late = locks.request(target("u1/a1/r1")).within(SHORT_WAIT).acquire().await;
-    let message = late.unwrap_err().to_string();
+    let timeout = acquire_until_blocked(|| locks.request(target("u1/a1/r1"))).await;
+    let message = timeout.unwrap_err().to_string();
     assert!(message.contains("`u1/a1`") && message.contains("`u1/a1/r1`"), "{message}");
 }
 
-/// The failure this prevents: an error called a node locked although another client only waited for it.
-pub async fn a_node_that_is_only_waited_for_is_not_called_locked<B: Backend>(locks: Hierlock<B>) {
-    // Where rows are made on demand, make them before the time limit counts.
+/// The failure this prevents: an error reported a node as locked although another client only waited for it.
+pub async fn a_node_that_is_only_waited_for_is_not_reported_as_locked<B: Backend>(
+    locks: Hierlock<B>,
+) {
+    // If rows are created on demand, create them before the timeout starts.
     locks.acquire(target("u1/a1/r1")).await.unwrap().release().await.unwrap();
     let below = locks.acquire(target("u1/a1/r9")).await.unwrap();
     let waiter = spawn_acquire(&locks, "u1");
     until_waiting(&locks, 1).await;
-    let wanted = |waits: bool| {
-        let request = locks.request(target("u1/a1/r1"));
-        if waits { request.within(SHORT_WAIT) } else { request.no_wait() }
-    };
-    for waits in [false, true] {
-        // Some backends let compatible requests overtake waiters.
-        let Err(error) = wanted(waits).acquire().await else { continue };
-        if error.blocker() == Some(Blocker::Nobody) {
-            continue;
+    let request = async |may_wait: bool| {
+        let request = || locks.request(target("u1/a1/r1"));
+        if may_wait {
+            acquire_until_blocked(request).await
+        } else {
+            request().no_wait().acquire().await
         }
+    };
+    for may_wait in [false, true] {
+        // Some backends let compatible requests overtake waiters.
+        let Err(error) = request(may_wait).await else { continue };
         assert!(error.is_would_block() || error.is_timeout(), "{error}");
         assert_eq!(error.blocked_on(), Some(&target("u1")), "{error}");
-        // MariaDB cannot always tell.
+        // MariaDB cannot always distinguish holders from waiters.
         assert_ne!(error.blocker(), Some(Blocker::Holder), "{error}");
         assert!(error.to_string().contains("is waiting"), "{error}");
     }
     below.release().await.unwrap();
     let _held = waiter.await.unwrap().unwrap();
-    for waits in [false, true] {
-        let error = wanted(waits).acquire().await.unwrap_err();
+    for may_wait in [false, true] {
+        let error = request(may_wait).await.unwrap_err();
         assert_eq!(error.blocked_on(), Some(&target("u1")), "{error}");
         assert_ne!(error.blocker(), Some(Blocker::Waiter), "{error}");
         assert!(error.to_string().contains("locked"), "{error}");
     }
 }
 
-/// A second updater learns which node it waits for, and holds nothing after it has given up.
-pub async fn a_second_updater_is_told_where_it_waits<B: Backend>(locks: Hierlock<B>) {
+/// A second updater waits for the held node, and holds nothing after it has given up.
+pub async fn a_second_updater_waits_for_the_held_node<B: Backend>(locks: Hierlock<B>) {
     let several = ["u1/a1/r1", "u1/a1/r2", "u1/a1/r3"].map(target);
-    // Where rows are made on demand, make them before the time limit counts.
+    // If rows are created on demand, create them before the timeout starts.
     locks.acquire_all(several.clone()).await.unwrap().release().await.unwrap();
     let [first, second, third] = several;
     let held = locks.request(second.clone()).mode(Mode::Update).acquire().await.unwrap();
@@ -88,8 +105,8 @@ pub async fn a_second_updater_is_told_where_it_waits<B: Backend>(locks: Hierlock
         request.and(target("u1/a1/r3"), Mode::Exclusive)
     }
     assert!(!is_granted(request(&locks)).await);
-    let late = request(&locks).within(SHORT_WAIT).acquire().await.unwrap_err();
-    assert!(late.to_string().contains("waiting for `u1/a1/r2`"), "{late}");
+    let timeout = acquire_until_blocked(|| request(&locks)).await.unwrap_err();
+    assert!(timeout.to_string().contains("waiting for `u1/a1/r2`"), "{timeout}");
     let waiter = spawn_request(&locks, request);
     until_waiting(&locks, 1).await;
     let waits = locks.holders().into_iter().find_map(|holder| holder.waits).unwrap();
@@ -113,7 +130,7 @@ pub async fn try_never_waits<B: Backend>(locks: Hierlock<B>) {
     until_free(&locks, "u1/a1/r1").await;
 }
 
-pub async fn a_cancelled_wait_leaves_nothing<B: Backend>(locks: Hierlock<B>) {
+pub async fn a_cancelled_wait_holds_nothing<B: Backend>(locks: Hierlock<B>) {
     let held = locks.acquire(target("u1/a1/r2")).await.unwrap();
     let several: Vec<Target> = (1..=9).map(|i| target(&format!("u1/a1/r{i}"))).collect();
     for _ in 0..20 {
@@ -133,7 +150,7 @@ pub async fn a_cancelled_wait_leaves_nothing<B: Backend>(locks: Hierlock<B>) {
 }
 
 /// Polls an acquire n times and drops it, for every n until it is granted, while a holder locks and releases.
-pub async fn cancelling_at_every_poll_leaves_nothing<B: Backend>(locks: Hierlock<B>) {
+pub async fn an_acquire_cancelled_at_any_poll_holds_nothing<B: Backend>(locks: Hierlock<B>) {
     let mut context = Context::from_waker(Waker::noop());
     for polls in 0..6 {
         let mut held = Some(locks.acquire(target("u1/a1")).await.unwrap());
@@ -145,7 +162,7 @@ pub async fn cancelling_at_every_poll_leaves_nothing<B: Backend>(locks: Hierlock
                     held = None;
                 }
                 if let Poll::Ready(done) = acquire.as_mut().poll(&mut context) {
-                    assert!(held.is_none(), "granted beside the holder");
+                    assert!(held.is_none(), "granted while another client held the lock");
                     drop(done.unwrap());
                     break;
                 }
@@ -157,7 +174,7 @@ pub async fn cancelling_at_every_poll_leaves_nothing<B: Backend>(locks: Hierlock
     }
 }
 
-pub async fn dropping_frees<B: Backend>(locks: Hierlock<B>) {
+pub async fn dropping_a_guard_releases_its_locks<B: Backend>(locks: Hierlock<B>) {
     let guard = locks.acquire_children(&target("u1/a1"), ["r2", "r1", "r2"]).await.unwrap();
     assert_eq!(guard.targets().len(), 2);
     let waiter = spawn_acquire(&locks, "u1/a1/r1");
@@ -167,25 +184,25 @@ pub async fn dropping_frees<B: Backend>(locks: Hierlock<B>) {
     until_free(&locks, "u1").await;
 }
 
-pub async fn a_panic_frees<B: Backend>(locks: Hierlock<B>) {
-    let inside = locks.clone();
+pub async fn a_panic_releases_the_locks<B: Backend>(locks: Hierlock<B>) {
+    let clone = locks.clone();
     let panicking = tokio::spawn(async move {
-        let _guard = inside.acquire(target("u1")).await.unwrap();
+        let _guard = clone.acquire(target("u1")).await.unwrap();
         std::panic::resume_unwind(Box::new("on purpose"));
     });
     assert!(panicking.await.unwrap_err().is_panic());
     until_free(&locks, "u1").await;
 }
 
-pub async fn bad_requests_are_refused_with_a_sentence<B: Backend>(locks: Hierlock<B>) {
-    let refused = |result: Result<Guard<B::Hold>>, says: &str| {
+pub async fn invalid_requests_are_usage_errors<B: Backend>(locks: Hierlock<B>) {
+    let assert_refused = |result: Result<Guard<B::Hold>>, part: &str| {
         let error = result.unwrap_err();
         assert!(error.is_usage() && !error.is_retryable(), "{error}");
-        assert!(error.to_string().contains(says), "{error}");
+        assert!(error.to_string().contains(part), "{error}");
     };
-    refused(locks.acquire(target("u1/a1/r1/x1")).await, "u1/a1/r1/x1");
-    refused(locks.acquire_all([]).await, "no target");
-    refused(locks.acquire_children(&target("u1/a1"), ["r1", ""]).await, "level 2");
+    assert_refused(locks.acquire(target("u1/a1/r1/x1")).await, "u1/a1/r1/x1");
+    assert_refused(locks.acquire_all([]).await, "no target");
+    assert_refused(locks.acquire_children(&target("u1/a1"), ["r1", ""]).await, "level 2");
     assert!(locks.holders().is_empty());
 }
 
@@ -208,16 +225,16 @@ pub async fn holders_are_listed<B: Backend>(locks: Hierlock<B>) {
 }
 
 /// A client that holds one node and waits for a second blocks others that request the first.
-pub async fn who_waits_behind_a_waiter_is_told<B: Backend>(locks: Hierlock<B>) {
+pub async fn a_waiter_that_holds_another_node_is_listed_as_blocker<B: Backend>(locks: Hierlock<B>) {
     for path in ["u1", "u2/a1/r1"] {
-        // Makes the rows that are made on demand.
+        // Creates the rows, if they are created on demand.
         assert!(is_free(&locks, path).await);
     }
     let first = locks.acquire(target("u2/a1/r1")).await.unwrap();
     let both = [target("u1"), target("u2/a1/r1")];
     let waiter = spawn_request(&locks, |locks| locks.request_all(both).named("both"));
     until_waiting(&locks, 1).await;
-    let behind = spawn_acquire(&locks, "u1/a1");
+    let next_waiter = spawn_acquire(&locks, "u1/a1");
     let is_blocked_by_both = || {
         let holders = locks.holders();
         let both = holders.iter().find(|holder| holder.name.as_deref() == Some("both"));
@@ -229,6 +246,6 @@ pub async fn who_waits_behind_a_waiter_is_told<B: Backend>(locks: Hierlock<B>) {
     until(|| ready(is_blocked_by_both())).await;
     drop(first);
     drop(waiter.await.unwrap().unwrap());
-    drop(behind.await.unwrap().unwrap());
+    drop(next_waiter.await.unwrap().unwrap());
     until_idle(&locks).await;
 }

@@ -1,5 +1,5 @@
-//! A complete backend outside of hierlock, with nothing but its public API: one table behind one mutex. It passes
-//! the same suite as the built-in backends.
+//! A complete backend outside of hierlock, written with the public API alone: one table behind one mutex. It passes the
+//! same suite as the built-in backends.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use hierlock::backend::{AcquireRequest, Backend, FencingHold, Hold, LockConflict};
@@ -28,8 +28,8 @@ struct TableBackend {
 #[derive(Debug, Default)]
 struct Table {
     rows: Mutex<Rows>,
-    /// Notified when something is released.
-    freed: Notify,
+    /// Notified when a lock is released.
+    released: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ struct Rows {
     owners: BTreeMap<u64, Owner>,
 }
 
-/// An owner of holds, or of an acquire in progress.
+/// The owner of a hold, or of an acquire in progress.
 #[derive(Clone, Debug)]
 struct Owner {
     name: Option<String>,
@@ -73,7 +73,7 @@ impl Rows {
             .collect()
     }
 
-    /// Takes a node unless another owner conflicts; then returns the mode that is needed.
+    /// Takes a node. If another owner conflicts, fails with the needed mode.
     fn take(&mut self, id: u64, node: &Target, mode: SlotMode) -> Result<(), SlotMode> {
         let held = self.owners[&id].holds.get(node).copied();
         let mode = held.map_or(mode, |held| held.join(mode));
@@ -130,7 +130,7 @@ impl Backend for TableBackend {
     }
 }
 
-/// The hold of an owner. Dropping it releases everything.
+/// The hold of an owner. Dropping it releases all locks.
 #[derive(Debug)]
 struct TableHold {
     hierarchy: Hierarchy,
@@ -138,7 +138,7 @@ struct TableHold {
     id: u64,
 }
 
-/// What to do on a conflict. Acquires take nodes in one order, so they may wait. An extension may not, because this
+/// The action on a conflict. Acquires take nodes in one order, so they may wait. An extension may not, because this
 /// backend does not detect deadlocks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OnConflict {
@@ -166,13 +166,14 @@ impl TableHold {
         let attempt = Attempt::begin(self);
         for step in plan.steps() {
             loop {
-                let freed = self.table.freed.notified();
+                let released = self.table.released.notified();
                 let taken = self.table.rows().take(self.id, &step.target, step.mode);
                 let Err(mode) = taken else { break };
                 let conflict = LockConflict {
                     blocked_on: step.target.clone(),
                     wanted: request.targets(),
                     blocker: Blocker::Holder,
+                    sessions: Vec::new(),
                 };
                 if !request.wait_limit().waits() {
                     return Err(Error::would_block(conflict));
@@ -186,7 +187,7 @@ impl TableHold {
                     mode,
                     since,
                 ));
-                let waited = request.wait_limit().limit(freed).await;
+                let waited = request.wait_limit().limit(released).await;
                 waited.map_err(|waited| Error::timeout(conflict, waited))?;
             }
             self.table.rows().owner(self.id).waits = None;
@@ -196,7 +197,7 @@ impl TableHold {
     }
 }
 
-/// An acquire in progress. If it is dropped before its end, the owner holds what it held before.
+/// An acquire in progress. If it is dropped before its end, the owner keeps only the locks it held before.
 struct Attempt<'a> {
     hold: &'a TableHold,
     before: Option<Owner>,
@@ -222,7 +223,7 @@ impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         if let Some(before) = self.before.take() {
             *self.hold.table.rows().owner(self.hold.id) = before;
-            self.hold.table.freed.notify_waiters();
+            self.hold.table.released.notify_waiters();
         }
     }
 }
@@ -262,11 +263,11 @@ impl FencingHold for TableHold {
 impl Drop for TableHold {
     fn drop(&mut self) {
         self.table.rows().owners.remove(&self.id);
-        self.table.freed.notify_waiters();
+        self.table.released.notify_waiters();
     }
 }
 
-/// The backend fails with an error type of its own.
+/// The backend's own error type is the source of the error.
 #[test]
 fn an_error_of_the_backend_is_the_source() {
     let error = Error::backend(std::io::Error::other("the disk is full"));

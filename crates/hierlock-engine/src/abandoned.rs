@@ -1,7 +1,7 @@
-//! Sessions that a client has given up. The server may not have heard of it, so it is told by another session.
+//! Sessions that a client has dropped. The server may not have noticed, so another session ends them there.
 //!
-//! A [`Session`](crate::Session) that is dropped gets here by itself, unless it is known to be clean. One task ends them
-//! one after the other: each that cannot be ended costs at most one more connection.
+//! A [`Session`](crate::Session) that is dropped is added here, unless it is clean. One task ends the sessions one
+//! after the other, so sessions that cannot be ended use at most one more connection.
 
 use crate::pool::Pool;
 use crate::{Dialect, ServerError, SessionId};
@@ -12,15 +12,15 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// How soon the server is told again if it could not be reached, at first and at most.
+/// The pause before the next attempt to reach the server: the first, and the longest.
 const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(100);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(10);
 
-/// A server that has refused connections so often in a row has ended, and its sessions with it. Then nobody waits for
-/// their end any longer, but it is still tried: something in between may have refused.
+/// The number of refused connections in a row after which the server counts as down, and its sessions as ended. Then
+/// [`AbandonedSessions::wait_until_ended`] returns, but the task keeps trying: a proxy may have refused.
 const MAX_REFUSALS: usize = 3;
 
-/// The sessions of a client that are to be ended.
+/// The sessions of a client that must be ended on the server.
 #[derive(Debug, Default)]
 pub struct AbandonedSessions(watch::Sender<AbandonedState>);
 
@@ -32,7 +32,7 @@ struct AbandonedState {
 }
 
 impl AbandonedSessions {
-    /// Waits until all have been ended, or cannot be.
+    /// Waits until all sessions have ended or the server refuses connections.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
@@ -40,11 +40,11 @@ impl AbandonedSessions {
         let is_over = |pending: &AbandonedState| {
             pending.sessions.is_empty() || pending.is_refused || !pending.has_task
         };
-        // The sender is ours, so it is there.
+        // Cannot fail: `self` owns the sender.
         let _ = self.0.subscribe().wait_for(is_over).await;
     }
 
-    /// Returns the first of them. Without any, the task that asks is over.
+    /// Returns the first session. If there is none, marks the task as finished.
     fn first(&self) -> Option<(Dialect, SessionId)> {
         let mut first = None;
         self.0.send_modify(|pending| {
@@ -55,7 +55,7 @@ impl AbandonedSessions {
     }
 }
 
-/// Who a session belongs to, and where its tasks run.
+/// The pool of a session, and the runtime for its tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionOwner {
     pub(crate) pool: Weak<Pool>,
@@ -63,13 +63,13 @@ pub(crate) struct SessionOwner {
 }
 
 impl SessionOwner {
-    /// Has a session ended as soon as the server can be told, for as long as its client lives.
+    /// Ends a session on the server as soon as the server can be reached, while the pool exists.
     pub(crate) fn abandon(&self, dialect: Dialect, id: SessionId) {
-        // Over a socket the kernel tells the server that its client has gone.
+        // On a Unix socket the kernel closes the connection, and the server notices.
         if id.identity.is_none() {
             return;
         }
-        // A client that goes as a whole has only idle sessions left.
+        // When the pool is dropped, only idle sessions are left.
         let Some(pool) = self.pool.upgrade() else { return };
         let mut needs_task = false;
         pool.abandoned.0.send_modify(|pending| {
@@ -84,10 +84,10 @@ impl SessionOwner {
     }
 }
 
-/// Ends the sessions of one client. However it ends, another can begin.
+/// Ends the abandoned sessions of one pool. After it ends in any way, another task can start.
 struct EndTask {
     pool: Weak<Pool>,
-    /// The list says already that there is no task: the next may have begun.
+    /// Whether `has_task` is already false. Another task may have set it again.
     is_over: bool,
 }
 
@@ -107,12 +107,12 @@ impl EndTask {
         let mut pending = pool.abandoned.0.subscribe();
         while let Some((dialect, id)) = pool.abandoned.first() {
             match pool.terminate(dialect, id).await {
-                // The server could not be asked, or did not answer.
+                // The server was not reached or did not respond.
                 Err(error) if error.is_no_connection() || error.is_connection_lost() => {
                     tracing::debug!(%error, pid = id.pid, "a lost session could not be ended yet");
                     refusals = if is_refused(&error) { refusals + 1 } else { 0 };
                 }
-                // Ended; or the server says that it has ended by itself.
+                // The session has ended, or the server reports that it does not exist.
                 _ => {
                     pool.abandoned.0.send_modify(|pending| {
                         pending.sessions.remove(0);
@@ -127,14 +127,14 @@ impl EndTask {
             }
             drop(pool);
             let count = pending.borrow().sessions.len();
-            let more = pending.wait_for(|pending| pending.sessions.len() > count);
-            (pause, refusals) = if timeout(pause, more).await.is_ok() {
+            let new_session = pending.wait_for(|pending| pending.sessions.len() > count);
+            (pause, refusals) = if timeout(pause, new_session).await.is_ok() {
                 (FIRST_RETRY_PAUSE, 0)
             } else {
                 ((2 * pause).min(MAX_RETRY_PAUSE), refusals)
             };
-            let Some(used) = self.pool.upgrade() else { return };
-            pool = used;
+            let Some(upgraded) = self.pool.upgrade() else { return };
+            pool = upgraded;
         }
         self.is_over = true;
     }
@@ -142,5 +142,5 @@ impl EndTask {
 
 fn is_refused(error: &ServerError) -> bool {
     let refused = io::ErrorKind::ConnectionRefused;
-    matches!(error.source_of_driver(), Some(sqlx::Error::Io(error)) if error.kind() == refused)
+    matches!(error.driver_error(), Some(sqlx::Error::Io(error)) if error.kind() == refused)
 }

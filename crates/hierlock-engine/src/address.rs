@@ -1,4 +1,4 @@
-//! Where a server is, and who we are to it.
+//! The address of a server and the account to log in with.
 
 use crate::connection::Connection;
 #[cfg(feature = "postgres")]
@@ -10,7 +10,8 @@ use std::fmt;
 use std::time::Duration;
 use url::Url;
 
-/// Where a server is, and who we are to it. `Display` and `Debug` show it without the password, as `mysql at HOST:PORT`.
+/// The address of a server and the account to log in with. `Display` and `Debug` print `mysql at HOST:PORT`, without
+/// the password.
 #[derive(Clone)]
 pub enum ServerAddress {
     /// MySQL or MariaDB.
@@ -21,12 +22,12 @@ pub enum ServerAddress {
     Postgres(Box<sqlx::postgres::PgConnectOptions>),
 }
 
-/// A URL that does not lead to a server. It may hold a password, so only the reason is shown.
+/// The error of an invalid server URL. The URL may contain a password, so the message contains only the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server's URL cannot be read: {0}")]
 pub struct AddressError(pub String);
 
-/// The same address with other options of its driver.
+/// Returns the address with changed driver options.
 macro_rules! with_options {
     ($address:expr, $options:ident, mysql: $mysql:expr, postgres: $postgres:expr) => {
         match $address {
@@ -41,14 +42,14 @@ macro_rules! with_options {
 }
 
 impl ServerAddress {
-    /// Reads a URL whose parameters are all the driver's. Fails also if the driver of the URL is not compiled in.
+    /// Parses a URL that has only parameters of the driver. Fails if the driver of the URL is not compiled in.
     pub fn from_url(url: &Url) -> Result<Self, AddressError> {
         let dialect = Dialect::from_scheme(url.scheme())
             .ok_or_else(|| AddressError(format!("`{}:` is no database server", url.scheme())))?;
         Self::from_url_as(dialect, url)
     }
 
-    /// The same for a server that is known to be of this kind, whatever the scheme says.
+    /// Parses a URL for a server of this dialect. The scheme is ignored.
     pub fn from_url_as(dialect: Dialect, url: &Url) -> Result<Self, AddressError> {
         let unreadable = |error: sqlx::Error| AddressError(error_message(&error));
         match dialect {
@@ -70,20 +71,20 @@ impl ServerAddress {
         }
     }
 
-    /// Takes the options of the driver, which then logs no statements.
+    /// Makes an address of driver options. Statement logging is switched off.
     #[cfg(feature = "mysql")]
     pub fn mysql(dialect: Dialect, options: sqlx::mysql::MySqlConnectOptions) -> Self {
         ServerAddress::Mysql(dialect, Box::new(options.disable_statement_logging()))
     }
 
-    /// Takes the options of the driver, which then logs no statements.
+    /// Makes an address of driver options. Statement logging is switched off.
     #[cfg(feature = "postgres")]
     pub fn postgres(options: sqlx::postgres::PgConnectOptions) -> Self {
         let options = options.application_name("hierlock").disable_statement_logging();
         ServerAddress::Postgres(Box::new(options))
     }
 
-    /// Returns what the server is said to be. A URL may call MariaDB `mysql:`, and the other way round.
+    /// Returns the dialect in the URL. MariaDB can also be reached with a `mysql:` URL, and MySQL with `mariadb:`.
     pub fn dialect(&self) -> Dialect {
         match self {
             #[cfg(feature = "mysql")]
@@ -93,7 +94,7 @@ impl ServerAddress {
         }
     }
 
-    /// Returns the same server, in a database of that name.
+    /// Returns the address with this database.
     #[must_use]
     pub fn in_database(self, name: &str) -> Self {
         with_options!(self, options,
@@ -101,7 +102,7 @@ impl ServerAddress {
             postgres: options.database(name))
     }
 
-    /// Returns the same database, where names without a schema are of this one; on PostgreSQL, others have none.
+    /// Returns the address with this schema as the `search_path` of PostgreSQL. MySQL and MariaDB ignore it.
     #[must_use]
     pub fn in_schema(self, name: &str) -> Self {
         let _ = name;
@@ -110,7 +111,7 @@ impl ServerAddress {
             postgres: options.options([("search_path", name)]))
     }
 
-    /// Returns the same server, without encryption.
+    /// Returns the address with encryption switched off.
     #[must_use]
     pub fn without_encryption(self) -> Self {
         with_options!(self, options,
@@ -118,7 +119,7 @@ impl ServerAddress {
             postgres: options.ssl_mode(sqlx::postgres::PgSslMode::Disable))
     }
 
-    /// Returns the same server; a new session then has the server's own settings, not those that the driver prefers.
+    /// Returns the address without the session settings of the driver: new sessions have the defaults of the server.
     #[must_use]
     pub fn with_server_settings(self) -> Self {
         with_options!(self, options,
@@ -126,7 +127,7 @@ impl ServerAddress {
             postgres: options.extra_float_digits(None))
     }
 
-    /// Returns the same server; PostgreSQL then lists our sessions under this name.
+    /// Returns the address with this `application_name` on PostgreSQL. MySQL and MariaDB ignore it.
     #[must_use]
     pub fn with_application_name(self, name: &str) -> Self {
         let _ = name;
@@ -135,8 +136,8 @@ impl ServerAddress {
             postgres: options.application_name(name))
     }
 
-    /// Opens a connection. There is no limit of time.
-    pub async fn connect(&self) -> Result<Connection, sqlx::Error> {
+    /// Opens a connection. There is no timeout.
+    pub async fn connect(&self) -> sqlx::Result<Connection> {
         match self {
             #[cfg(feature = "mysql")]
             ServerAddress::Mysql(_, options) => {
@@ -149,12 +150,9 @@ impl ServerAddress {
         }
     }
 
-    /// Opens a connection that survives notifications, trying for as long as `limit`. Fails if it is not PostgreSQL.
+    /// Opens a connection on which LISTEN can run, and retries until `limit`. Fails on MySQL and MariaDB.
     #[cfg(feature = "postgres")]
-    pub async fn connect_listening(
-        &self,
-        limit: Duration,
-    ) -> Result<ListeningConnection, sqlx::Error> {
+    pub async fn connect_listening(&self, limit: Duration) -> sqlx::Result<ListeningConnection> {
         match self {
             ServerAddress::Postgres(options) => ListeningConnection::connect(options, limit).await,
             #[cfg(feature = "mysql")]

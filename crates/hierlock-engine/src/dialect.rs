@@ -1,10 +1,10 @@
-//! The servers that hierlock knows.
+//! The database servers that hierlock supports.
 
 use crate::Driver;
 use std::fmt;
 use std::str::FromStr;
 
-/// A server that hierlock can lock on.
+/// A database server that hierlock supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// MySQL 8.0 and newer.
@@ -16,10 +16,10 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// All of them.
+    /// All dialects.
     pub const ALL: [Dialect; 3] = [Dialect::Mysql, Dialect::Mariadb, Dialect::Postgres];
 
-    /// Returns its name, as in a URL.
+    /// Returns the name as in a URL.
     pub fn name(self) -> &'static str {
         match self {
             Dialect::Mysql => "mysql",
@@ -28,12 +28,21 @@ impl Dialect {
         }
     }
 
-    /// Returns the server that the scheme of a URL names, the part before its colon.
+    /// Returns the official name.
+    pub fn product_name(self) -> &'static str {
+        match self {
+            Dialect::Mysql => "MySQL",
+            Dialect::Mariadb => "MariaDB",
+            Dialect::Postgres => "PostgreSQL",
+        }
+    }
+
+    /// Returns the dialect for the scheme of a URL (the part before the colon).
     pub fn from_scheme(scheme: &str) -> Option<Self> {
         if scheme == "postgresql" { Some(Self::Postgres) } else { scheme.parse().ok() }
     }
 
-    /// Returns the driver that talks to it.
+    /// Returns the driver for this server.
     pub fn driver(self) -> Driver {
         match self {
             Dialect::Mysql | Dialect::Mariadb => Driver::Mysql,
@@ -41,7 +50,7 @@ impl Dialect {
         }
     }
 
-    /// Returns whether its tables are InnoDB's: MySQL and MariaDB.
+    /// Returns whether the storage engine is InnoDB: MySQL and MariaDB.
     pub fn is_innodb(self) -> bool {
         self != Dialect::Postgres
     }
@@ -53,12 +62,13 @@ impl fmt::Display for Dialect {
     }
 }
 
-/// Reads its name.
+/// Parses the [`name`](Dialect::name).
 impl FromStr for Dialect {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let named = Self::ALL.into_iter().find(|dialect| dialect.name() == name);
-        named.ok_or_else(|| format!("`{name}` is not an engine; it is mysql, mariadb or postgres"))
+        let dialect = Self::ALL.into_iter().find(|dialect| dialect.name() == name);
+        dialect
+            .ok_or_else(|| format!("`{name}` is not an engine; it is mysql, mariadb or postgres"))
     }
 }

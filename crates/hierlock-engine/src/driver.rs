@@ -1,8 +1,8 @@
-//! What differs between the drivers in the text of a statement. Pure.
+//! The differences between the drivers in the text of statements. Pure code.
 
 use crate::lexer::{TokenKind, tokens};
 
-/// The driver of a connection, and so the SQL that it understands. MySQL and MariaDB share one: what both understand.
+/// The driver of a connection. MySQL and MariaDB share one, which uses only SQL that both understand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Driver {
     /// MySQL and MariaDB.
@@ -13,30 +13,30 @@ pub enum Driver {
     Sqlite,
 }
 
-/// How a row is locked when it is read.
+/// The lock mode of a row that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowLock {
-    /// Nobody can delete it or change its key; on MySQL and MariaDB nobody can change it. (PostgreSQL may
-    /// grant it beside somebody's FOR UPDATE, but never beside a change of the key or a DELETE.)
+    /// Blocks DELETE and changes of the key; on MySQL and MariaDB blocks every change. (PostgreSQL may grant it beside
+    /// a FOR UPDATE lock, but never beside a DELETE or a change of the key.)
     Shared,
-    /// As by an UPDATE that leaves its key alone: on PostgreSQL rows that refer to it can be inserted.
+    /// The lock of an UPDATE that does not change the key: on PostgreSQL, rows that refer to this row can be inserted.
     Update,
-    /// As by a DELETE.
+    /// The lock of a DELETE.
     Exclusive,
 }
 
-/// What happens to a row that somebody else has locked.
+/// What a statement does at a row that another transaction has locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockWaitPolicy {
-    /// The statement waits.
+    /// It waits.
     Wait,
-    /// The statement fails (`NOWAIT`).
+    /// It fails (`NOWAIT`).
     Fail,
-    /// The row is left out (`SKIP LOCKED`).
+    /// It leaves out the row (`SKIP LOCKED`).
     Skip,
 }
 
-/// A text that cannot be the name of a table or column.
+/// The error of a text that cannot be the name of a table or column.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no name of a table or column; it has 1 to 64 characters, and that of a table a dot only behind its \
@@ -45,14 +45,15 @@ pub enum LockWaitPolicy {
 pub struct InvalidName(pub String);
 
 impl Driver {
-    /// All of them.
+    /// All drivers.
     pub const ALL: [Driver; 3] = [Driver::Mysql, Driver::Postgres, Driver::Sqlite];
 
-    /// Begins a transaction of our own, in one round trip. It says what it relies on, for the pool may be the program's.
+    /// Returns the statements that begin a transaction, in one round trip. They set the isolation level, because the
+    /// application's pool may have changed it.
     pub fn begin(self) -> &'static str {
         match self {
-            // A program's pool may have autocommit off. Then what was read last has left a transaction open, in which
-            // the level of the next cannot be set; START TRANSACTION would have committed it too.
+            // The application's pool may have autocommit off. Then the last read has left a transaction open, in which
+            // the isolation level of the next cannot be set; START TRANSACTION would have committed it too.
             Driver::Mysql => {
                 "COMMIT AND NO CHAIN NO RELEASE; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION READ WRITE"
             }
@@ -61,8 +62,9 @@ impl Driver {
         }
     }
 
-    /// The database's clock at the beginning of the statement (on PostgreSQL: of its evaluation) in milliseconds since
-    /// 1970 in UTC. Not UNIX_TIMESTAMP(NOW()): it does not know which of the two hours it is that summer time repeats.
+    /// Returns an expression for the database's clock at the beginning of the statement (on PostgreSQL: of the
+    /// evaluation), in milliseconds since 1970 in UTC. UNIX_TIMESTAMP(NOW()) is ambiguous in the hour that the end of
+    /// summer time repeats.
     pub fn now_ms(self) -> &'static str {
         match self {
             Driver::Mysql => {
@@ -73,17 +75,17 @@ impl Driver {
         }
     }
 
-    /// A number as all drivers read one, whatever the type of its column.
+    /// Returns a cast of an expression to the integer type that the drivers read as `i64`.
     pub fn as_int(self, expression: &str) -> String {
         let number = if self == Driver::Mysql { "SIGNED" } else { "BIGINT" };
         format!("CAST({expression} AS {number})")
     }
 
-    /// The words behind a SELECT that lock its rows; none on SQLite, where a writer is alone.
+    /// Returns the locking clause of a SELECT. It is empty on SQLite, which has only one writer at a time.
     pub fn lock(self, lock: RowLock, policy: LockWaitPolicy) -> String {
         let lock = match (self, lock) {
             (Driver::Sqlite, _) => return String::new(),
-            // MariaDB knows only this one, which on both cannot be told not to wait.
+            // MariaDB knows only this form, which has no NOWAIT or SKIP LOCKED on MySQL and MariaDB.
             (Driver::Mysql, RowLock::Shared) => return " LOCK IN SHARE MODE".to_owned(),
             (Driver::Postgres, RowLock::Shared) => " FOR KEY SHARE",
             (Driver::Postgres, RowLock::Update) => " FOR NO KEY UPDATE",
@@ -97,25 +99,25 @@ impl Driver {
         format!("{lock}{policy}")
     }
 
-    /// The type of a column of bytes that is compared byte by byte, and can be indexed.
-    pub fn bytes(self, most: usize) -> String {
+    /// Returns the type of an indexable column of bytes, which are compared byte by byte.
+    pub fn bytes(self, max_length: usize) -> String {
         match self {
-            Driver::Mysql => format!("VARBINARY({most})"),
+            Driver::Mysql => format!("VARBINARY({max_length})"),
             Driver::Postgres => "BYTEA".to_owned(),
             Driver::Sqlite => "BLOB".to_owned(),
         }
     }
 
-    /// The type of a column of text; on MySQL and MariaDB of at most so many characters.
-    pub fn text(self, most: usize) -> String {
+    /// Returns the type of a text column. Only MySQL and MariaDB limit the number of characters to `max_length`.
+    pub fn text(self, max_length: usize) -> String {
         match self {
-            Driver::Mysql => format!("VARCHAR({most})"),
+            Driver::Mysql => format!("VARCHAR({max_length})"),
             Driver::Postgres | Driver::Sqlite => "TEXT".to_owned(),
         }
     }
 
-    /// The type of a primary key that the database counts: ascending, no number twice, also when rows were deleted.
-    pub fn counted(self) -> &'static str {
+    /// Returns the type of an ascending primary key that the database generates. Keys of deleted rows are not reused.
+    pub fn generated_key(self) -> &'static str {
         match self {
             Driver::Mysql => "BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY",
             Driver::Postgres => "BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY",
@@ -123,7 +125,7 @@ impl Driver {
         }
     }
 
-    /// What stands behind the columns of a table of ours.
+    /// Returns the table options of a CREATE TABLE.
     pub fn table_options(self) -> &'static str {
         match self {
             Driver::Mysql => " ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
@@ -131,7 +133,7 @@ impl Driver {
         }
     }
 
-    /// Quotes the name of a table; dots stand between a schema and a table.
+    /// Quotes the name of a table. A dot separates the schema from the table.
     pub fn quote(self, name: &str) -> Result<String, InvalidName> {
         check_table_name(name)?;
         let parts: Result<Vec<_>, _> =
@@ -139,21 +141,21 @@ impl Driver {
         parts.map(|parts| parts.join("."))
     }
 
-    /// Quotes the name of a column; a dot is a part of it.
+    /// Quotes the name of a column, which may contain a dot.
     pub fn quote_column(self, name: &str) -> Result<String, InvalidName> {
-        // SQLite takes a name in double quotes that it does not know for a text.
+        // SQLite treats an unknown name in double quotes as a string.
         let quote = if self == Driver::Postgres { '"' } else { '`' };
         check_name(name)?;
         let doubled = name.replace(quote, &format!("{quote}{quote}"));
         Ok(format!("{quote}{doubled}{quote}"))
     }
 
-    /// The parts of a statement outside of quotes and comments.
+    /// Returns the parts of a statement outside of quotes and comments.
     pub fn code(self, sql: &str) -> impl Iterator<Item = &str> {
         tokens(self, sql).filter(|token| token.kind == TokenKind::Code).map(|token| token.text)
     }
 
-    /// How many values a statement has places for.
+    /// Returns the number of parameters of a statement.
     pub fn parameter_count(self, sql: &str) -> usize {
         let marks = self.code(sql).map(|code| code.matches('?').count());
         let operators = self.code(sql).map(|code| 2 * code.matches("??").count());
@@ -161,7 +163,7 @@ impl Driver {
         marks.sum::<usize>() - operators
     }
 
-    /// A statement with `?` for each value, with parameters as the driver wants them. On PostgreSQL `??` is a `?`.
+    /// Returns a statement in which each `?` is a parameter of the driver: `$1` on PostgreSQL, where `??` becomes `?`.
     pub fn parameters(self, sql: &str) -> String {
         if self != Driver::Postgres {
             return sql.to_owned();
@@ -187,12 +189,12 @@ impl Driver {
     }
 }
 
-/// Fails if it cannot be the name of a table, maybe with its schema before a dot.
+/// Fails if `name` cannot be the name of a table, optionally with a schema and a dot before it.
 pub fn check_table_name(name: &str) -> Result<(), InvalidName> {
     name.split('.').try_for_each(check_name).map_err(|_| InvalidName(name.to_owned()))
 }
 
-/// Fails if it cannot be the name of a column, or of anything else.
+/// Fails if `name` cannot be the name of a column or another object.
 pub fn check_name(name: &str) -> Result<(), InvalidName> {
     let is_good = (1..=64).contains(&name.chars().count()) && !name.contains('\0');
     if is_good { Ok(()) } else { Err(InvalidName(name.to_owned())) }
@@ -202,7 +204,7 @@ pub fn check_name(name: &str) -> Result<(), InvalidName> {
 mod tests {
     use super::*;
 
-    /// The failure this prevents: an apostrophe in a comment, or in a text of another kind, was taken for a string.
+    /// The failure this prevents: an apostrophe in a comment or in a dollar-quoted text was taken for a string.
     #[test]
     fn parameters_are_numbered_outside_of_quotes_and_comments() {
         for (sql, numbered) in [
@@ -231,7 +233,7 @@ mod tests {
             (Driver::Mysql, "shop.seats", "`shop`.`seats`"),
             (Driver::Mysql, "a`b", "`a``b`"),
             (Driver::Postgres, r#"a" = 1; --"#, r#""a"" = 1; --""#),
-            // Double quotes would make a text of a column that is not there.
+            // In double quotes, a column that does not exist would be a string.
             (Driver::Sqlite, "shop.seats", "`shop`.`seats`"),
         ] {
             assert_eq!(driver.quote(name).unwrap(), quoted);

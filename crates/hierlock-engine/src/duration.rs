@@ -1,13 +1,13 @@
-//! How a time is written, wherever a person writes one: on the command line, in a scenario, in a URL.
+//! The text format of durations on the command line, in scenarios and in URLs.
 
 use std::time::Duration;
 
-/// A text that is not a time.
+/// The error of a text that is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a time; write it as 300ms, 5s, 2m or 1h")]
 pub struct DurationError(String);
 
-/// Reads a time: a number, which may have a fraction, and its unit `ms`, `s`, `m` or `h`, without blanks.
+/// Parses a duration: a number, optionally with a fraction, and the unit `ms`, `s`, `m` or `h`, without spaces.
 ///
 /// ```
 /// use hierlock_engine::parse_duration;
@@ -18,12 +18,21 @@ pub struct DurationError(String);
 /// ```
 ///
 /// # Errors
-/// [`DurationError`], if it is anything else or too long for a [`Duration`].
+/// [`DurationError`] for any other text, or if the value is too large for a [`Duration`].
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
-    read(text).ok_or_else(|| DurationError(text.to_owned()))
+    parse(text).ok_or_else(|| DurationError(text.to_owned()))
 }
 
-fn read(text: &str) -> Option<Duration> {
+/// Formats a duration for messages: `300 ms`, `1.5 s`.
+pub fn duration_text(duration: Duration) -> String {
+    if duration < Duration::from_secs(1) {
+        format!("{} ms", duration.as_millis())
+    } else {
+        format!("{:.1} s", duration.as_secs_f64())
+    }
+}
+
+fn parse(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, unit) = text.split_at(digits);
     let seconds = match unit {
@@ -41,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_has_a_number_and_a_unit() {
+    fn a_duration_is_a_number_with_a_unit() {
         for (text, millis) in [
             ("300ms", 300),
             ("5s", 5000),

@@ -1,22 +1,25 @@
-//! What MySQL, MariaDB, PostgreSQL and SQLite are, and nothing about trees of locks.
+//! The database engines MySQL, MariaDB, PostgreSQL and SQLite. This crate knows nothing about trees of locks.
 //!
 //! ```text
 //!   ServerUrl ──► ServerAddress ──connect──► Session: a connection with its id on the server
-//!                                              │ dropped before it is known to be clean, it is ended on the server
+//!                                              │ ended on the server if it is dropped before it is clean
 //!                       Pool: idle sessions, ──┘
-//!                       the control session to ask and to cancel, the sessions that are to be ended
+//!                       the control session for queries and cancels, the abandoned sessions
 //!
 //!   ConnectionRef ──► Row, Value          errors/: ErrorClass       lexer: strings, identifiers, comments
-//!     whoever owns the connection         one table per engine      one for all engines
+//!     a borrowed connection               one table per engine      one for all engines
 //!
 //!   Connection, ListeningConnection       introspection: sessions, lock waits, locks and deadlocks, by pid
-//!     bare, for whoever sets them up        asked on any SessionRef
+//!     without session settings            runs on any SessionRef
 //! ```
 //!
-//! What differs between engines stands side by side: a file, a function or a branch for each.
+//! `checks` applies rules to the facts of a server: whether hierlock can lock on it, and which settings are wrong.
 //!
-//! Without the features `mysql`, `postgres` and `sqlite` only what needs no driver is compiled.
+//! Differences between engines are side by side: one file, function or branch per engine.
+//!
+//! Without the features `mysql`, `postgres` and `sqlite` only the code that needs no driver is compiled.
 
+pub mod checks;
 mod dialect;
 mod driver;
 mod duration;
@@ -24,6 +27,7 @@ pub mod errors;
 pub mod lexer;
 mod server_url;
 mod statement;
+mod statement_redaction;
 mod text;
 
 #[cfg(feature = "_driver")]
@@ -56,10 +60,11 @@ mod suitability;
 
 pub use dialect::Dialect;
 pub use driver::{Driver, InvalidName, LockWaitPolicy, RowLock, check_name, check_table_name};
-pub use duration::{DurationError, parse_duration};
+pub use duration::{DurationError, duration_text, parse_duration};
 pub use errors::ErrorClass;
 pub use server_url::{LOCK_PARAMETERS, ServerUrl, UrlParameterError, UrlUse, check_parameters};
 pub use statement::{CopyDirection, StatementWords, TransactionEffect};
+pub use statement_redaction::redact_statement;
 pub use text::{nearest, printable};
 
 #[cfg(feature = "_driver")]
@@ -86,6 +91,6 @@ pub use {
 #[cfg(feature = "postgres")]
 pub use connection::ListeningConnection;
 
-/// The driver, in the version whose connections are taken and lent here.
+/// The driver, in the version of the connections that this crate accepts and returns.
 #[cfg(feature = "_driver")]
 pub use sqlx;

@@ -1,12 +1,12 @@
-//! The one place where an error of the driver becomes a sentence.
+//! Messages for errors of the driver.
 
 use std::io::ErrorKind;
 
-/// What an error of the driver says to a person; the errors of this crate say it so.
+/// Returns the message for an error of the driver. The errors of this crate use it.
 ///
-/// It differs from the driver's own text in three ways: an error of PostgreSQL begins with its SQLSTATE and does not
-/// end with a line of the server's source code; a connection that was ended is called so, instead of a stream that
-/// ended early; and there is no "error returned from database" before what the server says.
+/// It differs from the driver's own text in three ways: an error of PostgreSQL starts with its SQLSTATE and does not
+/// end with a line of the server's source code; a closed connection is reported as such, not as an unexpected end of
+/// file; and the prefix "error returned from database" is missing.
 ///
 /// ```
 /// # use hierlock_engine::sqlx;
@@ -34,7 +34,7 @@ pub fn error_message(error: &sqlx::Error) -> String {
     }
 }
 
-/// What to do about a setting of PostgreSQL that is in the way.
+/// Returns a hint for an error that a setting of PostgreSQL causes.
 #[cfg(feature = "postgres")]
 fn advice(code: &str) -> &'static str {
     match code {
@@ -51,9 +51,9 @@ fn advice(code: &str) -> &'static str {
     }
 }
 
-/// An answer of a server in which something is missing: this. Something between us may have answered instead.
+/// A response of the server in which a value is missing. A proxy may have responded instead of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the server's answer cannot be read: it does not tell {0}")]
+#[error("the server's answer cannot be read: it does not contain {0}")]
 pub struct UnreadableAnswer(pub &'static str);
 
 impl From<UnreadableAnswer> for sqlx::Error {
@@ -62,7 +62,7 @@ impl From<UnreadableAnswer> for sqlx::Error {
     }
 }
 
-/// The error of a server that has not answered in this time.
+/// Returns the error of a server that has not responded within `limit`.
 pub fn timed_out(limit: std::time::Duration) -> sqlx::Error {
     let message = format!("no answer within {} ms", limit.as_millis());
     sqlx::Error::Io(std::io::Error::new(ErrorKind::TimedOut, message))

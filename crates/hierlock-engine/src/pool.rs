@@ -1,29 +1,31 @@
-//! The sessions of one client on one server: a few to work with, and the control session, which asks and cancels.
+//! The sessions of one client on one server: work sessions, and the control session for queries and cancels.
 
 use crate::abandoned::{AbandonedSessions, SessionOwner};
+use crate::introspection::{IntrospectionScope, SessionList, list_sessions};
 use crate::row::TextRow;
 use crate::session::settings::{Purpose, SessionSettings};
-use crate::session::{Session, SessionId};
+use crate::session::{Session, SessionId, unix_seconds};
 use crate::tasks::TaskTracker;
 use crate::{Dialect, ServerAddress, ServerError, sessions, timed_out};
 use std::io;
 use std::pin::pin;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
-/// What a client decides about its sessions.
-#[derive(Clone, Copy, Debug)]
+/// The settings of a pool.
+#[derive(Clone, Debug)]
 pub struct PoolSettings {
-    /// How many sessions it works with at a time.
+    /// The maximum number of work sessions.
     pub connections: usize,
-    /// How long a server may take to answer what it need not wait for.
+    /// The timeout of a query that does not wait for locks.
     pub answer_limit: Duration,
-    /// What its sessions are for.
+    /// The purpose of the work sessions.
     pub purpose: Purpose,
-    /// How they are set up.
+    /// The settings of every session.
     pub session: SessionSettings,
 }
 
@@ -41,42 +43,44 @@ impl Default for PoolSettings {
 /// The sessions of one client on one server.
 #[derive(Debug)]
 pub struct Pool {
-    /// Where the server is.
+    /// The server's address.
     pub address: ServerAddress,
-    /// What the client has decided.
+    /// The settings.
     pub settings: PoolSettings,
-    /// Each with the time since when it is idle.
+    /// The idle sessions, each with the time of its last use.
     idle: Mutex<Vec<(Session, Instant)>>,
     permits: Arc<Semaphore>,
-    /// The control session, for cancelling and asking; opened when first needed.
+    /// The control session, opened when first needed.
     control: tokio::sync::Mutex<Option<Session>>,
-    /// How many questions of the control session in a row were not answered, and since when.
+    /// The number of unanswered control queries in a row, and the time of the first.
     unanswered: Mutex<Option<(usize, Instant)>>,
-    /// Tasks that finish the work of callers who have gone.
+    /// The seconds that the server's clock is ahead of ours.
+    clock_offset: AtomicI64,
+    /// The tasks that clean up after dropped futures.
     pub tasks: TaskTracker,
-    /// Sessions that are to be ended on the server.
+    /// The sessions that must be ended on the server.
     pub abandoned: AbandonedSessions,
     this: Weak<Pool>,
 }
 
-/// So many questions must stay unanswered before the server counts as silent: one may be unlucky.
+/// The number of unanswered control queries after which the server counts as silent. One may fail by chance.
 const MIN_UNANSWERED: usize = 2;
 
-/// A session that was in use this recently is lent again without asking whether it is still there.
+/// An idle session that was used more recently than this is lent without a ping.
 const PING_AFTER: Duration = Duration::from_secs(1);
 
-/// How long an answer may still be on its way when the server says that the session runs nothing.
+/// The time that an answer may take to arrive after the server has reported that the session is idle.
 const ANSWER_GRACE: Duration = Duration::from_millis(200);
 
-/// How often it is looked whether a session that was told to end has ended.
+/// The number of checks whether a terminated session has ended, and the pause between them.
 const TERMINATE_CHECKS: usize = 40;
 const TERMINATE_CHECK_PAUSE: Duration = Duration::from_millis(5);
 
-/// The right to one session.
+/// The right to use one session.
 pub type Permit = OwnedSemaphorePermit;
 
 impl Pool {
-    /// Makes a pool. Nothing is connected yet.
+    /// Makes a pool. It connects when the first session is needed.
     pub fn new(address: ServerAddress, settings: PoolSettings) -> Arc<Self> {
         let permits = Arc::new(Semaphore::new(settings.connections.min(Semaphore::MAX_PERMITS)));
         Arc::new_cyclic(|this| Self {
@@ -86,13 +90,14 @@ impl Pool {
             permits,
             control: tokio::sync::Mutex::default(),
             unanswered: Mutex::default(),
+            clock_offset: AtomicI64::default(),
             tasks: TaskTracker::default(),
             abandoned: AbandonedSessions::default(),
             this: this.clone(),
         })
     }
 
-    /// Waits for the right to a session, first come first served. None if the pool was [shut down](Self::shut_down).
+    /// Waits for a permit, first come first served. Returns None if the pool was [shut down](Self::shut_down).
     ///
     /// # Cancel safety
     /// Dropping the future gives up the place in the queue.
@@ -100,7 +105,7 @@ impl Pool {
         self.permits.clone().acquire_owned().await.ok()
     }
 
-    /// Returns the right to a session, if there is one left.
+    /// Returns a permit if one is free.
     pub fn try_permit(&self) -> Option<Permit> {
         self.permits.clone().try_acquire_owned().ok()
     }
@@ -113,37 +118,46 @@ impl Pool {
     async fn connect_for(&self, purpose: Purpose) -> Result<Session, ServerError> {
         let PoolSettings { answer_limit, session, .. } = &self.settings;
         let (settings, owner) = ((purpose, session), Some(self.owner()));
-        // Boxed: it is rare and large, and would be moved along with every acquire.
-        Box::pin(Session::connect(&self.address, *answer_limit, settings, owner)).await
+        // Boxed: the future is large, and rarely needed in an acquire.
+        let session =
+            Box::pin(Session::connect(&self.address, *answer_limit, settings, owner)).await?;
+        self.clock_offset.store(session.clock_offset, Relaxed);
+        Ok(session)
+    }
+
+    /// Returns the server's time in seconds since 1970, with the clock offset of the last connect.
+    pub fn server_time(&self) -> u64 {
+        let now = unix_seconds().saturating_add(self.clock_offset.load(Relaxed));
+        u64::try_from(now).unwrap_or_default()
     }
 
     fn owner(&self) -> SessionOwner {
         SessionOwner { pool: self.this.clone(), runtime: Handle::current() }
     }
 
-    /// Has a session ended on the server that is not one of the pool's own, but of the same server.
+    /// Ends a session of this server that does not belong to the pool.
     pub fn abandon(&self, dialect: Dialect, id: SessionId) {
         if Handle::try_current().is_ok() {
             self.owner().abandon(dialect, id);
         }
     }
 
-    /// Waits until what was abandoned has ended on the server, or cannot be ended; then closes what is idle. Fails with
-    /// [`ServerError::NotClosed`] if that takes longer than `limit`.
+    /// Waits until the abandoned sessions have ended or cannot be ended, then closes the idle sessions. Fails with
+    /// [`ServerError::NotClosed`] after `limit`.
     pub async fn close(&self, limit: Duration) -> Result<(), ServerError> {
         let close = async {
             loop {
-                // What a task abandons is ended after it.
+                // A task may abandon sessions, so tasks are waited for first.
                 self.tasks.wait_until_idle().await;
                 self.abandoned.wait_until_ended().await;
                 let mut idle = self.idle();
-                // Asked under the lock: a task that has taken a session out puts it back later.
+                // Checked under the lock: a task that has taken a session returns it later.
                 if self.tasks.is_idle() {
                     idle.drain(..).for_each(|(session, _)| session.close());
                     break;
                 }
             }
-            // It may be asked something just now.
+            // Another task may be using the control session.
             self.control.lock().await.take().into_iter().for_each(Session::close);
         };
         if timeout(limit, close).await.is_ok() {
@@ -155,7 +169,8 @@ impl Pool {
         Err(ServerError::NotClosed { server: self.address.to_string(), limit })
     }
 
-    /// Waits until all sessions are back, at most `limit`; then gives out none, and closes those that come back later.
+    /// Waits up to `limit` until all sessions are returned. Then lends none, and closes sessions that are returned
+    /// later.
     pub async fn shut_down(&self, limit: Duration) {
         let all = u32::try_from(self.settings.connections).unwrap_or(u32::MAX);
         let unused = timeout(limit, self.permits.acquire_many(all)).await;
@@ -167,15 +182,15 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns an idle session, which may have died in its sleep.
+    /// Returns an idle session without a ping. Its connection may be lost.
     pub fn take_idle(&self) -> Option<Session> {
         self.idle().pop().map(|(session, _)| session)
     }
 
-    /// Returns a session that was there a moment ago: an idle one, asked if it was not used for a while, or a new one.
+    /// Returns an idle session, checked with a ping unless it was used within the last second, or a new one.
     pub async fn session(&self) -> Result<Session, ServerError> {
         loop {
-            // In a statement of its own, so that the lock is not held across an await.
+            // A statement of its own, so that the lock is not held across an await.
             let Some((mut session, since)) = self.idle().pop() else { return self.connect().await };
             if since.elapsed() < PING_AFTER || session.ping().await.is_ok() {
                 return Ok(session);
@@ -183,7 +198,7 @@ impl Pool {
         }
     }
 
-    /// Keeps a session that is known to hold nothing, if it is not one too many. Any other is ended on the server.
+    /// Keeps a clean session, or closes it if there are enough. A session that is not clean is ended on the server.
     pub fn give_back(&self, session: Session) {
         if !session.is_clean {
             let pid = session.id.pid;
@@ -198,12 +213,13 @@ impl Pool {
         }
     }
 
-    /// Returns whether an idle session is in a transaction that waits for its next use.
+    /// Returns whether an idle session is in an open transaction.
     pub fn has_open_transactions(&self) -> bool {
         self.idle().iter().any(|(session, _)| session.in_transaction)
     }
 
-    /// Ends the transactions of idle sessions: nobody should wonder about them. [`close`](Self::close) waits for it.
+    /// Ends the open transactions of idle sessions, which would be conspicuous on the server. [`close`](Self::close)
+    /// waits for it.
     pub async fn end_idle_transactions(&self) {
         let (open, _token) = {
             let mut idle = self.idle();
@@ -217,18 +233,18 @@ impl Pool {
         }
     }
 
-    /// Ends the statement that a session runs now.
+    /// Cancels the running statement of a session.
     pub async fn cancel(&self, dialect: Dialect, pid: i64) -> Result<(), ServerError> {
         self.ask_control(&sessions::cancel(dialect, pid)).await.map(|_| ())
     }
 
-    /// Ends a session, but not one that has got its number since. Mostly it is gone when this returns.
+    /// Ends a session if it is the one that `id` identifies. Usually it has ended when this returns.
     pub async fn terminate(&self, dialect: Dialect, id: SessionId) -> Result<(), ServerError> {
         let identity = sessions::identity_of(dialect, id.pid);
-        if id.is(&self.ask_control(&identity).await?) {
+        if id.matches(&self.ask_control(&identity).await?) {
             self.ask_control(&sessions::terminate(dialect, id.pid)).await?;
             for _ in 0..TERMINATE_CHECKS {
-                if !id.is(&self.ask_control(&identity).await?) {
+                if !id.matches(&self.ask_control(&identity).await?) {
                     break;
                 }
                 sleep(TERMINATE_CHECK_PAUSE).await;
@@ -237,24 +253,49 @@ impl Pool {
         Ok(())
     }
 
-    /// Returns whether a session is between two statements; None if there is none, or none that we may see.
+    /// Returns the current session with this process id; None if there is none that the account may see.
+    pub async fn find(&self, dialect: Dialect, pid: i64) -> Result<Option<SessionId>, ServerError> {
+        let rows = self.ask_control(&sessions::identity_of(dialect, pid)).await?;
+        Ok(rows.first().map(|row| SessionId::of(pid, &row[0])))
+    }
+
+    /// Lists sessions, over the control session.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the control session is ended on the server, and the next query opens another.
+    pub async fn list_sessions(
+        &self,
+        scope: &IntrospectionScope,
+    ) -> Result<SessionList, ServerError> {
+        let mut control = self.control.lock().await;
+        let mut session = match control.take() {
+            Some(session) => session,
+            None => self.connect_for(Purpose::Control).await?,
+        };
+        let failed = |source| ServerError::Failed { server: self.address.to_string(), source };
+        let list = list_sessions(&mut session.as_ref(), scope).await.map_err(failed)?;
+        *control = Some(session);
+        Ok(list)
+    }
+
+    /// Returns whether a session runs no statement; None if there is no such session that the account may see.
     pub async fn is_idle(&self, dialect: Dialect, pid: i64) -> Result<Option<bool>, ServerError> {
         let rows = self.ask_control(&sessions::is_idle(dialect, pid)).await?;
         Ok(rows.first().map(|row| row[0] == "1"))
     }
 
-    /// Waits for the answer to a statement that may take its time. After the answer limit the control session asks
-    /// again and again what the session does. If it runs nothing, or is not there, or the server is silent, this fails
-    /// as if the connection were lost.
+    /// Waits for the result of a statement that may wait for locks. After each answer limit the control session checks
+    /// the session. Fails like a lost connection if the session runs nothing or does not exist, or if the server is
+    /// silent.
     ///
     /// # Cancel safety
-    /// That of `statement`.
-    pub async fn answered<T>(
+    /// As `statement`.
+    pub async fn await_statement<T>(
         &self,
         dialect: Dialect,
         id: SessionId,
-        statement: impl Future<Output = Result<T, sqlx::Error>>,
-    ) -> Result<T, sqlx::Error> {
+        statement: impl Future<Output = sqlx::Result<T>>,
+    ) -> sqlx::Result<T> {
         let limit = self.settings.answer_limit;
         let mut statement = pin!(statement);
         loop {
@@ -272,28 +313,31 @@ impl Pool {
         }
     }
 
-    /// Returns whether a pooler gives every transaction another connection: then the numbers of two sessions change.
-    pub async fn is_behind_pooler(&self, session: &mut Session) -> Result<bool, sqlx::Error> {
+    /// Returns whether a pooler assigns a connection per transaction: the process ids of two sessions then change.
+    pub async fn is_behind_pooler(&self, session: &mut Session) -> sqlx::Result<bool> {
         let Ok(mut other) = self.connect_for(Purpose::Control).await else { return Ok(false) };
         if other.id.pid == session.id.pid {
+            // If the session were dropped, the pool would end this process id, which another client may be using.
+            other.close();
             return Ok(true);
         }
-        // Not BEGIN: in a mode of MariaDB that is the begin of a block.
+        // Not BEGIN: with `sql_mode=ORACLE` of MariaDB it begins a block.
         other.run("START TRANSACTION").await?;
-        let (busy, ours) = (other.ask_pid().await?, session.ask_pid().await?);
+        let (busy, ours) = (other.query_pid().await?, session.query_pid().await?);
         let is_pooled = busy != other.id.pid || ours != session.id.pid;
         other.run("ROLLBACK").await?;
         *self.control.lock().await = Some(other);
         Ok(is_pooled)
     }
 
-    /// Asks on the control session; one that has died is replaced, once. Fails if the server cannot be asked.
+    /// Runs a query on the control session. A lost control session is replaced once. Fails if the server cannot be
+    /// reached.
     pub async fn ask_control(&self, question: &str) -> Result<Vec<TextRow>, ServerError> {
         let mut control = self.control.lock().await;
         let begun = Instant::now();
         let answer = Box::pin(self.ask_through(&mut control, question)).await;
         let mut unanswered = self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another error is an answer too.
+        // Any other error is an answer.
         if answer.as_ref().is_err_and(ServerError::is_connection_lost) {
             unanswered.get_or_insert((0, begun)).0 += 1;
         } else {
@@ -327,7 +371,7 @@ impl Pool {
         Ok(answer)
     }
 
-    /// Returns whether the server has stopped to answer, for more than a moment: a wait for a lock would never end.
+    /// Returns whether the server has not answered for longer than the answer limit: a lock wait would never end.
     pub fn is_silent(&self) -> bool {
         let unanswered = *self.unanswered.lock().unwrap_or_else(PoisonError::into_inner);
         let limit = self.settings.answer_limit;
@@ -341,17 +385,20 @@ mod tests {
     use super::*;
     use hierlock_sandbox::{Engine, Server, on_each_server};
 
-    const GENEROUS: Duration = Duration::from_secs(30);
+    const TEST_LIMIT: Duration = Duration::from_secs(30);
 
-    on_each_server!(only_a_clean_session_goes_back, only_the_session_that_was_meant_is_ended);
+    on_each_server!(
+        only_a_clean_session_returns_to_the_pool,
+        a_session_that_reuses_a_pid_is_not_ended
+    );
 
     fn pool_on(server: &Server) -> Arc<Pool> {
         let address = ServerAddress::from_url(&server.url().parse().unwrap()).unwrap();
         Pool::new(address, PoolSettings::default())
     }
 
-    /// A number that somebody else has got since must not cost him his session.
-    async fn only_the_session_that_was_meant_is_ended(engine: Engine) {
+    /// A session that reuses the process id must not be ended.
+    async fn a_session_that_reuses_a_pid_is_not_ended(engine: Engine) {
         let Some(server) = Server::for_tests(engine) else { return };
         let pool = pool_on(&server);
         let (mut session, other) = (pool.connect().await.unwrap(), pool.connect().await.unwrap());
@@ -362,13 +409,13 @@ mod tests {
         session.ping().await.unwrap();
         pool.terminate(dialect, id).await.unwrap();
         let ends = async { while session.ping().await.is_ok() {} };
-        timeout(GENEROUS, ends).await.expect("it lives");
-        // There is no such session any more.
+        timeout(TEST_LIMIT, ends).await.expect("the session did not end within the limit");
+        // The session does not exist any more.
         pool.terminate(dialect, id).await.unwrap();
     }
 
-    /// A transaction that is left open would keep its locks for whoever gets the session next.
-    async fn only_a_clean_session_goes_back(engine: Engine) {
+    /// A transaction that is left open would keep its locks for the next user of the session.
+    async fn only_a_clean_session_returns_to_the_pool(engine: Engine) {
         let Some(server) = Server::for_tests(engine) else { return };
         let pool = pool_on(&server);
         let mut session = pool.connect().await.unwrap();
@@ -376,12 +423,16 @@ mod tests {
         session.run("START TRANSACTION").await.unwrap();
         session.roll_back().await.unwrap();
         pool.give_back(session);
-        let mut session = pool.take_idle().expect("it was clean");
+        let mut session = pool.take_idle().expect("the clean session is not idle");
         assert_eq!(session.id, id);
         session.run("START TRANSACTION").await.unwrap();
         pool.give_back(session);
-        assert!(pool.take_idle().is_none(), "it is in a transaction");
-        timeout(GENEROUS, pool.abandoned.wait_until_ended()).await.unwrap();
-        assert_eq!(pool.is_idle(dialect, id.pid).await.unwrap(), None, "it is still there");
+        assert!(pool.take_idle().is_none(), "a session in a transaction was kept");
+        timeout(TEST_LIMIT, pool.abandoned.wait_until_ended()).await.unwrap();
+        assert_eq!(
+            pool.is_idle(dialect, id.pid).await.unwrap(),
+            None,
+            "the abandoned session still exists"
+        );
     }
 }

@@ -1,8 +1,8 @@
-//! What a query returned.
+//! Rows of query results.
 
 use sqlx::{Row as _, ValueRef as _};
 
-/// A row, read by column from 0.
+/// A row of any driver. Columns are numbered from 0.
 pub struct Row(DriverRow);
 
 enum DriverRow {
@@ -31,28 +31,29 @@ from_driver! {
     "sqlite": Sqlite(sqlx::sqlite::SqliteRow);
 }
 
-/// A row of a query without bound values, each column as the server writes it; what is NULL is empty.
+/// A row of a query without bound values, each column in the server's text format. NULL is empty.
 pub type TextRow = Vec<String>;
 
-/// The same, with NULL told from an empty text, and bytes that are no text as MySQL's client writes them: `0x00FF`.
+/// Like [`TextRow`], but NULL is None, and bytes that are not text are in hexadecimal, as MySQL's client prints them:
+/// `0x00FF`.
 pub type CellRow = Vec<Option<String>>;
 
-/// Returns a cell of a row, by its column from 0; what is NULL, or not there, is empty.
+/// Returns a cell of a row. NULL and a missing column are empty.
 pub fn cell(row: &[Option<String>], column: usize) -> &str {
     row.get(column).and_then(Option::as_deref).unwrap_or_default()
 }
 
-/// Returns the number in a cell of a row; None if it is none.
+/// Returns the number in a cell of a row; None if it is not a number.
 pub fn number_cell(row: &[Option<String>], column: usize) -> Option<i64> {
     row.get(column)?.as_ref()?.parse().ok()
 }
 
-/// A column that is not of the type that was asked for.
+/// The error of a column that cannot be read as the requested type.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read a column: {0}")]
 pub struct ColumnError(#[source] pub sqlx::Error);
 
-/// Runs the same on the row of whichever driver it is.
+/// Runs the same code on the row of any driver.
 macro_rules! on_row {
     ($row:expr, $r:ident => $run:expr) => {
         match &$row.0 {
@@ -77,19 +78,20 @@ macro_rules! read_column {
 
 impl Row {
     read_column! {
-        /// Reads a number of a BIGINT column (any integer on SQLite). Fails if it is none of these, or NULL.
+        /// Reads a number of a BIGINT column (any integer on SQLite). Fails for other types and NULL.
         int: i64;
-        /// The same; None if it is NULL.
+        /// Like [`int`](Self::int); NULL is None.
         int_or_null: Option<i64>;
-        /// Reads text. Fails if the column is not text, or NULL.
+        /// Reads text. Fails for other types and NULL.
         text: String;
-        /// The same; None if it is NULL.
+        /// Like [`text`](Self::text); NULL is None.
         text_or_null: Option<String>;
-        /// Reads bytes. Fails if the column has no bytes, or NULL.
+        /// Reads bytes. Fails for other types and NULL.
         bytes: Vec<u8>;
     }
 
-    /// Reads a number of any integer type, or NULL. Fails with the name of its type if it is none, or too great.
+    /// Reads a number of any integer type, or NULL. Fails with the name of the type if it is another, or if the value
+    /// is too large.
     pub fn any_int(&self, column: usize) -> Result<Option<i64>, String> {
         macro_rules! any_of {
             ($row:ident: $($number:ty),*) => {{
@@ -112,8 +114,9 @@ impl Row {
         }
     }
 
-    /// Reads all columns of a row that was asked for without values, which come as text. Fails if one does not.
-    pub fn into_text(self) -> Result<TextRow, sqlx::Error> {
+    /// Reads all columns of a row of a query without bound values, whose results are text. Fails if a column is not
+    /// text.
+    pub fn into_text(self) -> sqlx::Result<TextRow> {
         on_row!(self, row => {
             (0..row.len())
                 .map(|column| row.try_get_unchecked::<Option<String>, _>(column))
@@ -122,8 +125,8 @@ impl Row {
         })
     }
 
-    /// The same, with NULL told from an empty text, and bytes that are no text in hexadecimal.
-    pub(crate) fn into_cells(self) -> Result<CellRow, sqlx::Error> {
+    /// Like [`into_text`](Self::into_text), but NULL is None, and bytes that are not text are in hexadecimal.
+    pub(crate) fn into_cells(self) -> sqlx::Result<CellRow> {
         match self.0 {
             #[cfg(feature = "mysql")]
             DriverRow::Mysql(row) => (0..row.len())
@@ -170,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_text_is_written_in_hexadecimal() {
+    fn bytes_that_are_not_text_are_hexadecimal() {
         for (bytes, written) in [
             (&b"it's\n"[..], "it's\n"),
             ("席".as_bytes(), "席"),

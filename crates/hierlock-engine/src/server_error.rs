@@ -1,46 +1,47 @@
-//! A server that could not be asked, or has not done what it was asked for.
+//! Errors of connections and statements on a server.
 
 #[cfg(feature = "_server")]
 use crate::ErrorClass;
-use crate::{error_message, timed_out};
+use crate::{duration_text, error_message, timed_out};
 use std::time::Duration;
 
-/// What a server could not be asked, or has not done. A URL may hold a password, so servers are named by host and port.
+/// The error of a server. The URL may contain a password, so the message names the server by host and port.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// There is no connection to be had.
+    /// The connection could not be opened.
     #[error("cannot connect to {server}: {}", error_message(source))]
     Connect {
-        /// As `ServerAddress` shows it.
+        /// The server, as `ServerAddress` prints it.
         server: String,
-        /// What the driver says.
+        /// The error of the driver.
         source: sqlx::Error,
     },
     /// A statement failed.
     #[error("{server} failed: {}", error_message(source))]
     Failed {
-        /// As `ServerAddress` shows it.
+        /// The server, as `ServerAddress` prints it.
         server: String,
-        /// What the driver says.
+        /// The error of the driver.
         source: sqlx::Error,
     },
-    /// The server could not be told in time to end what this client has abandoned.
+    /// The abandoned sessions of this client could not be ended in time.
     #[error(
-        "{server} could not be told within {limit:?} to end what this client has given up; it keeps those locks until \
-         it notices by itself"
+        "{server} could not be told within {} to end what this client has given up; it keeps those locks until \
+         it notices by itself",
+        duration_text(*limit)
     )]
     NotClosed {
-        /// As `ServerAddress` shows it.
+        /// The server, as `ServerAddress` prints it.
         server: String,
-        /// How long it was tried.
+        /// The time limit.
         limit: Duration,
     },
 }
 
 impl ServerError {
-    /// Returns what the driver said, if it was the driver.
-    pub fn source_of_driver(&self) -> Option<&sqlx::Error> {
+    /// Returns the error of the driver, if it is one.
+    pub fn driver_error(&self) -> Option<&sqlx::Error> {
         match self {
             ServerError::Connect { source, .. } | ServerError::Failed { source, .. } => {
                 Some(source)
@@ -49,7 +50,7 @@ impl ServerError {
         }
     }
 
-    /// Returns what the driver said, or that the limit has passed.
+    /// Returns the error of the driver, or a timeout.
     pub fn into_driver_error(self) -> sqlx::Error {
         match self {
             ServerError::Connect { source, .. } | ServerError::Failed { source, .. } => source,
@@ -57,13 +58,13 @@ impl ServerError {
         }
     }
 
-    /// Returns whether the connection was lost, or could not be had because the server cannot be reached.
+    /// Returns whether the connection was lost, or could not be opened because the server cannot be reached.
     #[cfg(feature = "_server")]
     pub(crate) fn is_connection_lost(&self) -> bool {
-        self.source_of_driver().is_some_and(|source| ErrorClass::of(source).is_connection_lost())
+        self.driver_error().is_some_and(|source| ErrorClass::of(source).is_connection_lost())
     }
 
-    /// Returns whether there was no connection to be had.
+    /// Returns whether the connection could not be opened.
     pub fn is_no_connection(&self) -> bool {
         matches!(self, ServerError::Connect { .. })
     }

@@ -1,8 +1,8 @@
-//! Questions about sessions, and the ways to end them, in SQL, by the server's number for a session.
+//! SQL to query and to end sessions by process id.
 
 use crate::Dialect;
 
-/// Ends the statement that a session runs.
+/// SQL that cancels the running statement of a session.
 pub fn cancel(dialect: Dialect, pid: i64) -> String {
     if dialect.is_innodb() {
         format!("KILL QUERY {pid}")
@@ -11,7 +11,7 @@ pub fn cancel(dialect: Dialect, pid: i64) -> String {
     }
 }
 
-/// Ends a session, with all it holds.
+/// SQL that ends a session and releases its locks.
 pub fn terminate(dialect: Dialect, pid: i64) -> String {
     if dialect.is_innodb() {
         format!("KILL {pid}")
@@ -20,7 +20,8 @@ pub fn terminate(dialect: Dialect, pid: i64) -> String {
     }
 }
 
-/// What tells a session from a later one of the same number: host and port, or when it began. No row if we see none.
+/// SQL for the value that distinguishes a session from a later one with the same process id: host and port, or the
+/// start time. Returns no row if the account may not see the session.
 pub fn identity_of(dialect: Dialect, pid: impl std::fmt::Display) -> String {
     if dialect.is_innodb() {
         format!("SELECT HOST FROM information_schema.PROCESSLIST WHERE ID = {pid}")
@@ -31,7 +32,7 @@ pub fn identity_of(dialect: Dialect, pid: impl std::fmt::Display) -> String {
     }
 }
 
-/// Whether a session is between two statements. No row if there is no such session, or none that we may see.
+/// SQL for whether a session runs no statement. Returns no row if there is no such session that the account may see.
 pub fn is_idle(dialect: Dialect, pid: i64) -> String {
     if dialect.is_innodb() {
         format!("SELECT COMMAND = 'Sleep' FROM information_schema.PROCESSLIST WHERE ID = {pid}")
@@ -42,22 +43,47 @@ pub fn is_idle(dialect: Dialect, pid: i64) -> String {
     }
 }
 
-/// The column by which a session asks for its number.
+/// SQL for the current database of the session.
+pub fn current_database(dialect: Dialect) -> &'static str {
+    if dialect.is_innodb() { "SELECT DATABASE()" } else { "SELECT current_database()" }
+}
+
+/// The column with the server's time, in seconds since 1970.
+pub(crate) fn epoch_seconds(dialect: Dialect) -> &'static str {
+    if dialect.is_innodb() {
+        "CAST(UNIX_TIMESTAMP() AS SIGNED)"
+    } else {
+        "floor(extract(epoch FROM clock_timestamp()))::bigint"
+    }
+}
+
+/// The column with the session's own process id.
 pub fn own_pid(dialect: Dialect) -> &'static str {
     if dialect.is_innodb() { "CAST(CONNECTION_ID() AS SIGNED)" } else { "pg_backend_pid()::bigint" }
 }
 
-/// The columns by which a session asks who it is: its number, and its identity.
+/// The columns with the session's own process id and identity.
 pub(crate) fn own_identity(dialect: Dialect) -> String {
     let pid = if dialect.is_innodb() { "CONNECTION_ID()" } else { "pg_backend_pid()" };
     format!("{}, ({})", own_pid(dialect), identity_of(dialect, pid))
 }
 
-/// The columns by which a server says its version, and whether it only follows another.
+/// Returns whether MySQL or MariaDB rejects writes. A Galera node without a majority rejects the first statement, but would
+/// answer the second. On an Aurora replica only `innodb_read_only` is set. `read_only` is an enumeration in newer versions of
+/// MariaDB.
+pub(crate) const IS_READ_ONLY: &str =
+    "DO 0; SELECT IF(CONCAT(@@read_only) IN ('0', 'OFF'), @@innodb_read_only, 1)";
+
+/// The columns with the server's version, its product, and whether it is read-only.
 pub(crate) fn version(dialect: Dialect) -> &'static str {
     if dialect.is_innodb() {
-        "VERSION(), @@read_only"
+        "VERSION(), @@version_comment, IF(CONCAT(@@read_only) IN ('0', 'OFF'), @@innodb_read_only, 1)"
     } else {
-        "current_setting('server_version_num')::bigint, pg_is_in_recovery()::int::bigint"
+        "current_setting('server_version_num')::bigint, version(), pg_is_in_recovery()::int::bigint"
     }
+}
+
+/// SQL for the version and the product. Servers with little SQL support understand this too.
+pub(crate) fn product(dialect: Dialect) -> &'static str {
+    if dialect.is_innodb() { "SELECT VERSION(), @@version_comment" } else { "SELECT '', version()" }
 }

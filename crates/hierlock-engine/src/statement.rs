@@ -1,27 +1,27 @@
-//! What the text of a statement tells where the answer does not: whether it returns rows, whether it was to wait. Knows
-//! words, not grammar.
+//! Properties of a statement that its result does not show, read from its text: whether it returns rows, whether it
+//! waits for locks. Knows words, not grammar.
 
 use crate::Driver;
 use crate::lexer::{TokenKind, tokens};
 
-/// A statement, by its words.
+/// The words of a statement.
 #[derive(Debug)]
 pub struct StatementWords {
-    /// In small letters, outside of quotes and comments, with the depth of parentheses around each.
+    /// The words in lower case, outside of quotes and comments, each with its depth of parentheses.
     words: Vec<(usize, String)>,
-    /// What is quoted, as it is.
+    /// The quoted texts, without the quotes.
     quoted: Vec<String>,
 }
 
 impl StatementWords {
-    /// Reads a statement as the server of that driver does.
+    /// Splits a statement into words by the lexical rules of the driver's server.
     pub fn of(driver: Driver, sql: &str) -> Self {
         let (mut words, mut quoted, mut depth) = (Vec::new(), Vec::new(), 0);
         for token in tokens(driver, sql) {
             match token.kind {
                 TokenKind::Comment => {}
                 TokenKind::Quoted => quoted.push(token.unquoted()),
-                TokenKind::Code => read_code(token.text, &mut depth, &mut words),
+                TokenKind::Code => split_words(token.text, &mut depth, &mut words),
             }
         }
         Self { words, quoted }
@@ -32,44 +32,44 @@ impl StatementWords {
         self.nth(0)
     }
 
-    /// Returns a word by its number, from 0; empty if there is none.
+    /// Returns the word at this position, from 0; empty if there is none.
     pub fn nth(&self, number: usize) -> &str {
         self.words.get(number).map_or("", |(_, word)| word)
     }
 
-    /// Returns whether it is one of its words.
+    /// Returns whether the statement contains this word.
     pub fn has(&self, word: &str) -> bool {
         self.words.iter().any(|(_, known)| known == word)
     }
 
-    /// Returns whether it is part of one of its words.
+    /// Returns whether a word of the statement contains this text.
     pub fn has_part(&self, part: &str) -> bool {
         self.words.iter().any(|(_, known)| known.contains(part))
     }
 
-    /// Returns whether it is a word of it, or quoted in it, as a table is.
+    /// Returns whether the statement contains this name, as a word or in quotes.
     pub fn has_name(&self, name: &str) -> bool {
         self.has(&name.to_lowercase()) || self.quoted.iter().any(|quoted| quoted == name)
     }
 
-    /// Returns whether these are words of it, one behind the other.
+    /// Returns whether the statement contains these words in a row.
     pub fn has_all(&self, phrase: &[&str]) -> bool {
         self.words
             .windows(phrase.len())
             .any(|window| window.iter().map(|(_, word)| word.as_str()).eq(phrase.iter().copied()))
     }
 
-    /// Returns whether it has no words but these, and nothing quoted.
+    /// Returns whether the statement has only these words, and nothing in quotes.
     pub fn is_all_of(&self, known: &[&str]) -> bool {
         self.quoted.is_empty() && self.words.iter().all(|(_, word)| known.contains(&word.as_str()))
     }
 
-    /// Its words outside of parentheses.
+    /// The words outside of parentheses.
     fn outer_words(&self) -> impl Iterator<Item = &str> {
         self.words.iter().filter(|(depth, _)| *depth == 0).map(|(_, word)| word.as_str())
     }
 
-    /// What it does, behind any `with …`.
+    /// The verb of the statement, after a `with …`.
     fn verb(&self) -> &str {
         const VERBS: [&str; 7] =
             ["select", "insert", "update", "delete", "values", "table", "merge"];
@@ -79,13 +79,13 @@ impl StatementWords {
         }
     }
 
-    /// Returns whether it returns the rows that it changed.
+    /// Returns whether the statement has RETURNING.
     pub fn is_returning(&self) -> bool {
         self.has("returning") && !matches!(self.verb(), "select" | "create")
     }
 
-    /// Returns whether it returns rows, though there may be none.
-    pub fn gives_rows(&self) -> bool {
+    /// Returns whether the statement returns a result set, which may be empty.
+    pub fn returns_rows(&self) -> bool {
         match self.verb() {
             // `select … into` a variable, a table or a file.
             "select" => !self.outer_words().any(|word| word == "into"),
@@ -94,18 +94,18 @@ impl StatementWords {
         }
     }
 
-    /// Returns whether it only inserts or deletes rows, so that each row it counts was changed.
+    /// Returns whether the statement only inserts or deletes rows, so that every row in its count has changed.
     pub fn only_inserts_or_deletes(&self) -> bool {
         matches!(self.verb(), "insert" | "replace" | "delete" | "load" | "create" | "truncate")
             && !self.has_all(&["duplicate", "key", "update"])
     }
 
-    /// Returns whether it was not to wait (NOWAIT).
+    /// Returns whether the statement fails instead of waiting (NOWAIT).
     pub fn does_not_wait(&self) -> bool {
         self.has("nowait") || self.has_all(&["wait", "0"])
     }
 
-    /// Returns which way rows are sent outside of what a statement returns, if it asks for that (COPY).
+    /// Returns the direction of a COPY between the client and the server.
     pub fn copy_direction(&self) -> Option<CopyDirection> {
         let directions = [
             (["from", "stdin"], CopyDirection::FromClient),
@@ -115,12 +115,12 @@ impl StatementWords {
         direction.filter(|_| self.has("copy")).map(|(_, direction)| direction)
     }
 
-    /// Returns what it does to the transaction of its session.
+    /// Returns the effect of the statement on the transaction of its session.
     pub fn transaction_effect(&self) -> TransactionEffect {
         let begins_another = self.has("chain") && !self.has("no");
         match (self.first(), self.nth(1)) {
             ("begin", _) | ("start", "transaction") => TransactionEffect::Begins,
-            // To a savepoint: the transaction goes on.
+            // To a savepoint: the transaction continues.
             ("rollback", _) if self.has("to") => TransactionEffect::None,
             ("commit" | "rollback" | "end" | "abort", _) if begins_another => {
                 TransactionEffect::Begins
@@ -132,18 +132,18 @@ impl StatementWords {
     }
 }
 
-/// What a statement does to the transaction of its session.
+/// The effect of a statement on the transaction of its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransactionEffect {
-    /// Begins one, also right behind another.
+    /// Begins a transaction, maybe after the end of another.
     Begins,
-    /// Ends it.
+    /// Ends the transaction.
     Ends,
-    /// Leaves it as it is.
+    /// None.
     None,
 }
 
-/// Which way the rows of `COPY` go.
+/// The direction of the rows of a `COPY`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyDirection {
     /// `COPY … FROM STDIN`
@@ -152,11 +152,11 @@ pub enum CopyDirection {
     ToClient,
 }
 
-/// Adds the words of code, and goes on with the depth of parentheses.
-fn read_code(code: &str, depth: &mut usize, words: &mut Vec<(usize, String)>) {
-    let is_of_word = |c: char| c.is_alphanumeric() || "_$@".contains(c);
-    for part in code.split_inclusive(|c| !is_of_word(c)) {
-        let word = part.trim_end_matches(|c| !is_of_word(c));
+/// Appends the words of `code` and updates the depth of parentheses.
+fn split_words(code: &str, depth: &mut usize, words: &mut Vec<(usize, String)>) {
+    let is_word_character = |c: char| c.is_alphanumeric() || "_$@".contains(c);
+    for part in code.split_inclusive(|c| !is_word_character(c)) {
+        let word = part.trim_end_matches(|c| !is_word_character(c));
         if !word.is_empty() {
             words.push((*depth, word.to_lowercase()));
         }
@@ -175,11 +175,11 @@ mod tests {
 
     const SERVERS: &[Driver] = &[Mysql, Postgres];
 
-    /// The failures that this prevents: an apostrophe that no string begins with hid the words behind it, and words in
-    /// what only one engine quotes were taken for the statement's; an empty result was taken for none.
+    /// The failures this prevents: an apostrophe that does not begin a string hid the words after it; words in quotes
+    /// of another engine were taken for words of the statement; an empty result set was taken for no result set.
     #[test]
-    fn a_statement_is_known_by_its_words() {
-        for (drivers, sql, gives_rows, does_not_wait) in [
+    fn words_show_whether_a_statement_returns_rows_or_waits() {
+        for (drivers, sql, returns_rows, does_not_wait) in [
             (&[Mysql][..], "select 1 # it's\nfrom t for update nowait", true, true),
             (&[Mysql], r"select 'it\'s' from t for update nowait", true, true),
             (&[Mysql], "select 5--1 from t for update nowait", true, true),
@@ -214,20 +214,20 @@ mod tests {
         ] {
             for driver in drivers {
                 let words = StatementWords::of(*driver, sql);
-                let read = (words.gives_rows(), words.does_not_wait());
-                assert_eq!(read, (gives_rows, does_not_wait), "{driver:?}: {sql}");
+                let actual = (words.returns_rows(), words.does_not_wait());
+                assert_eq!(actual, (returns_rows, does_not_wait), "{driver:?}: {sql}");
             }
         }
         for garbage in ["'", "`''", "((((", "))))", "/*", "--", "ж'ж\"", "\\'"] {
             for driver in SERVERS {
                 let words = StatementWords::of(*driver, garbage);
-                assert!(!words.gives_rows() && !words.does_not_wait(), "{garbage}");
+                assert!(!words.returns_rows() && !words.does_not_wait(), "{garbage}");
             }
         }
     }
 
     #[test]
-    fn copies_by_the_client_are_known() {
+    fn copy_has_a_direction() {
         for (sql, copies) in [
             ("copy t from stdin", Some(CopyDirection::FromClient)),
             ("COPY t (a, b) FROM STDIN WITH (FORMAT csv)", Some(CopyDirection::FromClient)),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn transactions_begin_and_end() {
+    fn statements_begin_and_end_transactions() {
         for (sql, effect) in [
             ("BEGIN", TransactionEffect::Begins),
             ("start transaction read only", TransactionEffect::Begins),

@@ -1,26 +1,26 @@
-//! Tasks that finish what a caller has left behind, counted, so that a program can wait for them before it ends.
+//! A counter of cleanup tasks, so that a program can wait for them before it ends.
 
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-/// Counts tasks that must not be cut off by the end of the program. Clones share the count.
+/// Counts tasks that must finish before the program ends. Clones share the count.
 #[derive(Clone, Debug, Default)]
 pub struct TaskTracker(Arc<watch::Sender<usize>>);
 
-/// One of the tasks that are counted. It is counted until this is dropped, also if its runtime shuts down.
+/// One counted task. Dropping the token ends the count, also when the runtime shuts down.
 #[derive(Debug)]
 pub struct TaskToken(TaskTracker);
 
 impl TaskTracker {
-    /// Counts one more task, until what it returns is dropped.
+    /// Counts one more task, until the token is dropped.
     #[must_use]
     pub fn token(&self) -> TaskToken {
         self.0.send_modify(|count| *count += 1);
         TaskToken(self.clone())
     }
 
-    /// Runs a task that is counted from now on until it ends.
+    /// Spawns a task, which counts until it ends.
     pub fn spawn(&self, runtime: &Handle, task: impl Future<Output = ()> + Send + 'static) {
         let token = self.token();
         runtime.spawn(async move {
@@ -29,17 +29,17 @@ impl TaskTracker {
         });
     }
 
-    /// Returns whether none is left.
+    /// Returns whether no task is left.
     pub fn is_idle(&self) -> bool {
         *self.0.borrow() == 0
     }
 
-    /// Waits until none is left.
+    /// Waits until no task is left.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
     pub async fn wait_until_idle(&self) {
-        // The sender is ours, so it is there.
+        // Cannot fail: `self` owns the sender.
         let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
     }
 }
@@ -62,23 +62,23 @@ mod tests {
     }
 
     #[test]
-    fn it_waits_for_each_task() {
+    fn waits_until_every_task_has_ended() {
         let tasks = TaskTracker::default();
         runtime().block_on(async {
             tasks.wait_until_idle().await;
             let (first, second) = (tasks.token(), tasks.token());
             drop(first);
             let waited = timeout(Duration::from_millis(1), tasks.wait_until_idle()).await;
-            assert!(waited.is_err(), "one is left");
-            let begun = tasks.clone();
+            assert!(waited.is_err(), "did not wait for the second task");
+            let clone = tasks.clone();
             tasks.spawn(&Handle::current(), async move { drop(second) });
-            begun.wait_until_idle().await;
+            clone.wait_until_idle().await;
         });
     }
 
-    /// A task that its runtime has dropped does not end; nobody must wait for it for ever.
+    /// A task that its runtime drops never finishes; waiting must not hang.
     #[test]
-    fn a_task_is_not_counted_beyond_its_runtime() {
+    fn a_task_dropped_by_its_runtime_is_not_counted() {
         let tasks = TaskTracker::default();
         let (first, second) = (runtime(), runtime());
         let ended = first.handle().clone();

@@ -1,8 +1,8 @@
-//! Text that is shown to a person, and words that a person probably meant.
+//! Escaping of control characters, and suggestions for misspelled words.
 
 use std::borrow::Cow;
 
-/// Returns a text with its control characters escaped, which a terminal would obey, whoever has written them.
+/// Returns a text with its control characters escaped, which a terminal would interpret.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(char::is_control) {
         return text.into();
@@ -11,7 +11,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     text.chars().map(escape).collect::<String>().into()
 }
 
-/// Returns the known word that was probably meant, if one is close.
+/// Returns the known word with the smallest edit distance to `word`, if it is small.
 pub fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     let word: Vec<char> = word.to_lowercase().chars().take(40).collect();
     let allowed = (word.len() / 3).clamp(1, 3);
@@ -23,7 +23,7 @@ pub fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
         .map(|(_, known)| known)
 }
 
-/// How many letters must be added, left out, changed or swapped with the next.
+/// The edit distance: insertions, deletions, substitutions and swaps of adjacent letters.
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_that_is_close_is_suggested() {
+    fn a_similar_word_is_suggested() {
         let known = ["mysql", "mariadb", "postgres", "memory", "file"];
         for (word, near) in [
             ("postgresql", Some("postgres")),

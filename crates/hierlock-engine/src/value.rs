@@ -1,11 +1,11 @@
-//! A value that is bound to a statement, never written into its text.
+//! A value that is bound to a statement.
 
 use sqlx::database::Database;
 use sqlx::error::BoxDynError;
 use sqlx::query::Query;
 use sqlx::{Arguments as _, Encode, SqlStr, Type};
 
-/// A value for a column: of a bool, a number, text or bytes, or an `Option` of these.
+/// A value for a column: a bool, a number, text, bytes, or an `Option` of these.
 ///
 /// ```
 /// use hierlock_engine::Value;
@@ -16,7 +16,7 @@ use sqlx::{Arguments as _, Encode, SqlStr, Type};
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value(TypedValue);
 
-/// NULL has a type too: PostgreSQL asks for it.
+/// NULL has a type too, because PostgreSQL requires one.
 #[derive(Clone, Debug, PartialEq)]
 enum TypedValue {
     Bool(Option<bool>),
@@ -27,7 +27,7 @@ enum TypedValue {
     Array(Array),
 }
 
-/// What only PostgreSQL has.
+/// Arrays, which only PostgreSQL has.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Array {
     Bool(Vec<bool>),
@@ -37,7 +37,7 @@ pub(crate) enum Array {
 }
 
 impl Value {
-    /// Returns whether it is NULL.
+    /// Returns whether the value is NULL.
     pub fn is_null(&self) -> bool {
         use TypedValue::{Bool, Bytes, Float, Int, Text};
         matches!(self.0, Bool(None) | Int(None) | Float(None) | Text(None) | Bytes(None))
@@ -71,7 +71,7 @@ impl ValueDatabase for sqlx::Postgres {
 pub(crate) fn query<DB: ValueDatabase>(
     sql: SqlStr,
     values: impl IntoIterator<Item = Value>,
-) -> Result<Query<'static, DB, DB::Arguments>, sqlx::Error>
+) -> sqlx::Result<Query<'static, DB, DB::Arguments>>
 where
     for<'t> Option<bool>: Encode<'t, DB> + Type<DB>,
     for<'t> Option<i64>: Encode<'t, DB> + Type<DB>,
@@ -123,7 +123,7 @@ from! {
 
 macro_rules! from_array {
     ($($variant:ident: $given:ty;)*) => {
-        $(/// For PostgreSQL alone.
+        $(/// Only for PostgreSQL.
         impl From<$given> for Value {
             fn from(values: $given) -> Self {
                 Value(TypedValue::Array(Array::$variant(values)))

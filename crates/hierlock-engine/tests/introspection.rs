@@ -1,5 +1,4 @@
-//! What real servers report about their sessions. If a server is not installed the test says so and is skipped,
-//! except in CI.
+//! Introspection of real servers. If a server is not installed the test prints that and is skipped, except in CI.
 #![cfg(all(feature = "mysql", feature = "postgres"))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -12,7 +11,7 @@ use hierlock_sandbox::{Engine, Server, on_each_server};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than any query here takes on a busy machine.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 on_each_server!(a_lock_wait_is_listed, a_deadlock_is_reported);
@@ -32,7 +31,7 @@ fn lock(table: &str, id: u32) -> String {
     format!("SELECT id FROM {table} WHERE id = {id} FOR UPDATE")
 }
 
-/// Runs a statement that waits, and then ends its transaction.
+/// Runs a statement that waits, then ends its transaction.
 fn begin(mut session: Session, sql: String) -> JoinHandle<Result<(), sqlx::Error>> {
     tokio::spawn(async move {
         let result = session.as_ref().run_unlimited(sql, Vec::new()).await;
@@ -44,58 +43,76 @@ fn begin(mut session: Session, sql: String) -> JoinHandle<Result<(), sqlx::Error
 async fn a_lock_wait_is_listed(engine: Engine) {
     let Some(server) = Server::for_tests(engine) else { return };
     let table = "introspection_wait";
-    let (mut asking, mut holder, mut waiter) =
+    let (mut observer, mut holder, mut waiter) =
         (connect(&server).await, connect(&server).await, connect(&server).await);
-    make_table(&mut asking, table).await;
+    make_table(&mut observer, table).await;
     for session in [&mut holder, &mut waiter] {
         session.run("BEGIN").await.unwrap();
     }
     holder.rows(&lock(table, 1)).await.unwrap();
-    let (held_by, waited_by) = (holder.id.pid, waiter.id.pid);
+    let (holder_pid, waiter_pid) = (holder.id.pid, waiter.id.pid);
     let waiting = begin(waiter, lock(table, 1));
 
     let mut introspection = Introspection::default();
-    introspection.check_permission(&mut asking.as_ref()).await.unwrap();
-    let everybody = IntrospectionScope::default();
+    introspection.check_permission(&mut observer.as_ref()).await.unwrap();
+    let all_sessions = IntrospectionScope::default();
     let wait: LockWait = loop {
-        let waits = introspection.lock_waits(&mut asking.as_ref(), &everybody).await.unwrap();
-        match waits.into_iter().find(|wait| wait.waiter == waited_by) {
+        let waits = introspection.lock_waits(&mut observer.as_ref(), &all_sessions).await.unwrap();
+        match waits.into_iter().find(|wait| wait.waiter == waiter_pid) {
             Some(wait) => break wait,
             None => tokio::task::yield_now().await,
         }
     };
-    assert_eq!(wait.blockers, [held_by]);
+    assert_eq!(wait.blockers, [holder_pid]);
     let wanted = wait.wanted.unwrap();
     assert_eq!((wanted.kind, wanted.object.as_str()), (LockKind::Row, table));
     assert!(wanted.schema.is_some());
 
-    let only_holder = IntrospectionScope::of_sessions([held_by]);
-    let waits = introspection.lock_waits(&mut asking.as_ref(), &only_holder).await.unwrap();
-    assert_eq!(waits, [], "who was not asked about waits unseen");
-    let list = introspection.locks(&mut asking.as_ref(), &only_holder).await.unwrap();
-    assert!(list.locks.iter().all(|lock| lock.session == held_by && lock.granted));
-    // MariaDB lists none unless an administrator has enabled that, and says so.
+    let only_holder = IntrospectionScope::of_sessions([holder_pid]);
+    let waits = introspection.lock_waits(&mut observer.as_ref(), &only_holder).await.unwrap();
+    assert_eq!(waits, [], "a wait of a session outside of the scope is listed");
+    let list = introspection.locks(&mut observer.as_ref(), &only_holder).await.unwrap();
+    assert!(list.locks.iter().all(|lock| lock.session == holder_pid && lock.granted));
+    // MariaDB lists none unless an administrator has enabled the lock output, and reports that.
     assert!(!list.locks.is_empty() || engine == Engine::Mariadb && !list.incomplete.is_empty());
 
-    let all = list_sessions(&mut asking.as_ref(), &everybody).await.unwrap();
-    let statement = all.iter().find(|it| it.pid == waited_by).unwrap().statement.clone().unwrap();
+    let all = list_sessions(&mut observer.as_ref(), &all_sessions).await.unwrap().sessions;
+    let statement =
+        all.iter().find(|session| session.pid == waiter_pid).unwrap().statement.clone().unwrap();
     assert_eq!(statement, lock(table, 1));
-    assert!(all.iter().any(|it| it.pid == held_by && it.in_state_for.is_some()));
-    assert!(all.iter().all(|it| it.pid != asking.id.pid));
-    let one = list_sessions(&mut asking.as_ref(), &only_holder).await.unwrap();
-    assert_eq!(one.iter().map(|it| it.pid).collect::<Vec<_>>(), [held_by]);
+    assert!(all.iter().any(|session| session.pid == holder_pid && session.in_state_for.is_some()));
+    // InnoDB reports times a little later.
+    let waiter = loop {
+        let list = list_sessions(&mut observer.as_ref(), &all_sessions).await.unwrap();
+        assert_eq!(list.missing, []);
+        let waiter = list.sessions.into_iter().find(|session| session.pid == waiter_pid).unwrap();
+        if waiter.waiting_for.is_some() && waiter.in_transaction_for.is_some() {
+            break waiter;
+        }
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    };
+    assert!(waiter.waiting_for <= waiter.in_transaction_for && waiter.user.is_some());
+    assert!(
+        waiter.in_transaction_for < Some(ANSWER_LIMIT),
+        "the time zone of the server is ignored"
+    );
+    assert!(all.iter().all(|session| session.pid != observer.id.pid));
+    let one = list_sessions(&mut observer.as_ref(), &only_holder).await.unwrap().sessions;
+    assert_eq!(one.iter().map(|session| session.pid).collect::<Vec<_>>(), [holder_pid]);
 
     holder.run("ROLLBACK").await.unwrap();
     waiting.await.unwrap().unwrap();
-    asking.run(&format!("DROP TABLE {table}")).await.unwrap();
+    observer.run(&format!("DROP TABLE {table}")).await.unwrap();
 }
 
 async fn a_deadlock_is_reported(engine: Engine) {
     let Some(server) = Server::for_tests(engine) else { return };
     let table = "introspection_deadlock";
-    let (mut asking, mut one, mut two) =
+    let (mut observer, mut one, mut two) =
         (connect(&server).await, connect(&server).await, connect(&server).await);
-    make_table(&mut asking, table).await;
+    make_table(&mut observer, table).await;
+    let mut introspection = Introspection::default();
+    let before = introspection.deadlock_count(&mut observer.as_ref()).await.unwrap().unwrap();
     for (session, id) in [(&mut one, 1), (&mut two, 2)] {
         session.run("BEGIN").await.unwrap();
         session.rows(&lock(table, id)).await.unwrap();
@@ -113,13 +130,17 @@ async fn a_deadlock_is_reported(engine: Engine) {
     let [(victim, error)] = &failures[..] else { panic!("{failures:?}") };
     assert_eq!(ErrorClass::of(error), ErrorClass::Deadlock);
 
-    let mut introspection = Introspection::default();
-    let session = &mut asking.as_ref();
+    let session = &mut observer.as_ref();
+    // Other tests may cause deadlocks on the same server.
+    while introspection.deadlock_count(session).await.unwrap().unwrap() <= before {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     let report: DeadlockReport = if engine == Engine::Postgres {
-        let refusal = error.as_database_error().unwrap();
-        let refusal = refusal.downcast_ref::<PgDatabaseError>();
-        let detail =
-            [refusal.detail(), refusal.r#where()].map(Option::unwrap_or_default).join("\n");
+        let database_error = error.as_database_error().unwrap();
+        let database_error = database_error.downcast_ref::<PgDatabaseError>();
+        let detail = [database_error.detail(), database_error.r#where()]
+            .map(Option::unwrap_or_default)
+            .join("\n");
         let schema = Some("public".to_owned());
         let scope = IntrospectionScope { schema, ..IntrospectionScope::default() };
         assert_eq!(introspection.last_deadlock(session).await.unwrap(), None);
@@ -139,5 +160,5 @@ async fn a_deadlock_is_reported(engine: Engine) {
             assert_eq!((wanted.object.as_str(), wanted.record.as_deref()), (table, Some(record)));
         }
     }
-    asking.run(&format!("DROP TABLE {table}")).await.unwrap();
+    observer.run(&format!("DROP TABLE {table}")).await.unwrap();
 }

@@ -1,80 +1,48 @@
-//! The scenarios that come with the lab, and scenarios as one page of Markdown.
+//! The built-in scenarios, and a page of Markdown about scenarios.
 
+use crate::group::group_by;
 use crate::scenario::{Diagnostic, Scenario};
+use crate::text::join;
+use askama::Template;
 use std::sync::Arc;
 
-/// Name and text of each, in the order of their names.
+/// The name and text of each built-in scenario, in the order of their names.
 const TEXTS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/builtin.rs"));
 
-const OPENING: &str = "\
-# Scenarios
-
-Made by `hierlock lab docs` from the files in `scenarios/`; a test sees to it that it is up to date. Each of them is
-run on real servers: `hierlock lab run NAME`. [scenarios.md](scenarios.md) has the grammar.
-";
-
 impl Scenario {
-    /// The scenarios that come with the lab, in the order of their names.
+    /// Returns the built-in scenarios, in the order of their names.
     ///
     /// # Errors
-    /// What is wrong with one of them; a test sees to it that nothing is.
+    /// The problems of a scenario that does not parse; a test checks that all parse.
     pub fn builtin() -> Result<Vec<Arc<Scenario>>, Vec<Diagnostic>> {
         let file = |name: &str| format!("scenarios/{name}.{}", Self::EXTENSION);
         TEXTS.iter().map(|(name, text)| Self::parse(name, &file(name), text)).collect()
     }
 
-    /// A page of Markdown about these scenarios, by topic.
+    /// Returns a page of Markdown about `scenarios`, by topic.
     pub fn markdown(scenarios: &[Arc<Scenario>]) -> String {
-        let mut page = OPENING.to_owned() + &contents(scenarios);
-        let mut topic = "";
-        for scenario in scenarios {
-            if scenario.topic() != topic {
-                topic = scenario.topic();
-                page += &format!("\n## {}\n", capitalised(topic));
-            }
-            page += &chapter(scenario);
-        }
-        page
+        let topics = group_by(scenarios, |scenario| scenario.topic());
+        // Rendering into a String cannot fail: the template uses no filter that can fail.
+        Page { scenarios, topics }.render().unwrap_or_default()
+    }
+
+    /// Returns the file without the opening comment and the advice, which the page shows elsewhere.
+    fn transcript(&self) -> String {
+        let lines = self.text.lines().skip_while(|line| line.starts_with('#'));
+        let lines = join(lines.take_while(|line| line.trim_end() != "advice:"), "\n");
+        lines.trim_matches('\n').to_owned()
+    }
+
+    /// Returns the anchor of the heading with the scenario's name.
+    fn anchor(&self) -> String {
+        let is_in_anchor = |c: &char| c.is_alphanumeric() || *c == '-' || *c == '_';
+        self.name.chars().filter(is_in_anchor).collect::<String>().to_lowercase()
     }
 }
 
-fn contents(scenarios: &[Arc<Scenario>]) -> String {
-    let mut list = "\n| scenario | what it shows | seed |\n|---|---|---|\n".to_owned();
-    for scenario in scenarios {
-        let Scenario { name, title, seeds, .. } = &**scenario;
-        let (anchor, seeds) = (anchor(name), seeds.join(", "));
-        list += &format!("| [{name}](#{anchor}) | {title} | {seeds} |\n");
-    }
-    list
-}
-
-fn chapter(scenario: &Scenario) -> String {
-    let Scenario { name, title, why, advice, .. } = scenario;
-    let transcript = transcript(scenario);
-    let (why, transcript) = (why.trim(), transcript.trim_matches('\n'));
-    let chapter = format!("\n### {name}\n\n**{title}.**\n\n{why}\n\n```lab\n{transcript}\n```\n");
-    match advice.trim() {
-        "" => chapter,
-        advice => format!("{chapter}\n{advice}\n"),
-    }
-}
-
-/// The file without what the chapter says already: its opening comment and its advice.
-fn transcript(scenario: &Scenario) -> String {
-    let lines = scenario.text.lines().skip_while(|line| line.starts_with('#'));
-    let lines: Vec<&str> = lines.take_while(|line| line.trim_end() != "advice:").collect();
-    lines.join("\n")
-}
-
-/// As the heading of a name becomes a link.
-fn anchor(name: &str) -> String {
-    name.chars()
-        .filter(|c| c.is_alphanumeric() || *c == '-' || *c == '_')
-        .collect::<String>()
-        .to_lowercase()
-}
-
-fn capitalised(word: &str) -> String {
-    let mut chars = word.chars();
-    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+#[derive(Template)]
+#[template(path = "scenarios.md", whitespace = "preserve")]
+struct Page<'a> {
+    scenarios: &'a [Arc<Scenario>],
+    topics: Vec<(&'a str, Vec<&'a Arc<Scenario>>)>,
 }

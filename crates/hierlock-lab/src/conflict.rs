@@ -1,12 +1,12 @@
-//! Which lock is in the way of which request: the engine's rules, for what the lab has seen. Pure.
+//! Whether a held lock blocks a requested one: the engine's rules, applied to locks that the lab has read. Pure.
 
-use crate::observation::{LockKind, LockedObject};
+use crate::observation::{LockKind, LockTarget};
 use hierlock_engine::introspection::conflict;
 
 pub(crate) use conflict::row_strength;
 
-/// Returns whether `held` is in the way of `wanted`, on the same object; `None` if their modes do not tell.
-pub(crate) fn conflicts(wanted: &LockedObject, held: &LockedObject) -> Option<bool> {
+/// Returns whether `held` blocks `wanted` on the same object; `None` if the modes do not decide it.
+pub(crate) fn conflicts(wanted: &LockTarget, held: &LockTarget) -> Option<bool> {
     match wanted.kind {
         LockKind::Row | LockKind::Gap if wanted.index.is_some() => {
             let is_supremum = wanted.record.as_deref() == Some("supremum");
@@ -22,12 +22,12 @@ pub(crate) fn conflicts(wanted: &LockedObject, held: &LockedObject) -> Option<bo
 mod tests {
     use super::*;
 
-    fn target(kind: LockKind, index: Option<&str>, mode: &str) -> LockedObject {
+    fn target(kind: LockKind, index: Option<&str>, mode: &str) -> LockTarget {
         let (index, record) = (index.map(str::to_owned), Some("1".to_owned()));
-        LockedObject { index, record, ..LockedObject::new(kind, "t", mode) }
+        LockTarget { index, record, ..LockTarget::new(kind, "t", mode) }
     }
 
-    /// The rules of InnoDB, as a table: wanted, held, must it wait?
+    /// The rules of InnoDB as a table: the wanted mode, the held mode, whether the request waits.
     #[test]
     fn records_and_gaps_conflict_as_in_innodb() {
         for (wanted, held, waits) in [
@@ -50,7 +50,7 @@ mod tests {
         }
     }
 
-    /// The tables of PostgreSQL's manual.
+    /// The conflict tables of PostgreSQL's manual.
     #[test]
     fn rows_and_tables_conflict_as_in_postgres() {
         let row = |mode| target(LockKind::Row, None, mode);

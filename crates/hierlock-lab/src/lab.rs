@@ -1,4 +1,4 @@
-//! Runs cases: on which servers, how many at a time, in which order. What is observed is reported as it comes.
+//! Runs cases in parallel on the connected servers, and reports results as they arrive.
 
 use crate::environment::{CaseEnvironment, LabError, TestServer, TreeDatabases};
 use crate::place::Engine;
@@ -8,31 +8,30 @@ use crate::scenario::Case;
 use futures_util::{StreamExt, stream};
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-/// How often [`Lab::close`] looks whether a server is still in use.
+/// The interval at which [`Lab::close`] checks whether a server is still in use.
 const CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Runs cases on the servers that are connected, in memory and on files.
+/// Runs cases on connected servers, in memory and on files.
 pub struct Lab {
-    pub(crate) tree_databases: TreeDatabases,
-    servers: BTreeMap<Engine, Arc<TestServer>>,
-    directory: TempDir,
+    tree_databases: TreeDatabases,
+    pub(crate) servers: BTreeMap<Engine, Arc<TestServer>>,
+    pub(crate) directory: TempDir,
 }
 
-/// How cases are run.
+/// Options of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct RunOptions {
-    /// How many at a time.
+    /// The number of cases that run at the same time.
     pub jobs: usize,
-    /// How often each.
+    /// The number of times that each case runs.
     pub rounds: u32,
-    /// Record the locks of all sessions after each step.
+    /// Whether the locks of all sessions are recorded after each step.
     pub locks: bool,
 }
 
@@ -42,21 +41,21 @@ impl Default for RunOptions {
     }
 }
 
-/// What happens during a run, in the order in which it happens.
+/// An event of a run.
 #[derive(Clone, Copy, Debug)]
 pub enum RunEvent<'a> {
     /// The run begins.
     RunStarted {
-        /// How many cases will be run, each repetition counted.
+        /// The number of cases to run, each repetition counted.
         planned: usize,
     },
     /// A case begins.
     CaseStarted(&'a Case),
-    /// A step was observed and judged.
+    /// A step was observed and compared with its expectation.
     StepObserved(&'a StepRecord),
-    /// A case is over.
+    /// A case has ended.
     CaseFinished(&'a Record),
-    /// All cases are over.
+    /// All cases have ended.
     RunFinished,
 }
 
@@ -67,10 +66,10 @@ impl std::fmt::Debug for Lab {
 }
 
 impl Lab {
-    /// Returns a lab without servers: it runs what locks nodes in memory and on files.
+    /// Returns a lab without servers: it runs cases in memory and on files.
     ///
     /// # Errors
-    /// A temporary directory cannot be made.
+    /// A temporary directory cannot be created.
     pub fn new() -> io::Result<Self> {
         let directory = tempfile::Builder::new().prefix("hierlock-lab-").tempdir()?;
         Ok(Self { tree_databases: TreeDatabases::default(), servers: BTreeMap::new(), directory })
@@ -79,38 +78,30 @@ impl Lab {
     /// Adds a server.
     ///
     /// # Errors
-    /// It cannot be reached, or is another engine.
+    /// The server cannot be reached, or is of another engine.
     pub async fn connect(&mut self, engine: Engine, url: &str) -> Result<(), LabError> {
         let server = TestServer::connect(engine, url).await?;
         self.servers.insert(engine, server);
         Ok(())
     }
 
-    /// Returns what earlier runs have left on the servers and what cannot be removed, in sentences.
+    /// Returns a sentence for each leftover of earlier runs on the servers that cannot be removed.
     pub fn leftovers(&self) -> Vec<String> {
         self.servers.values().flat_map(|server| server.leftovers()).collect()
     }
 
-    /// Returns whether cases can be run there.
+    /// Returns whether the lab can run cases on `engine`.
     pub fn has(&self, engine: Engine) -> bool {
         engine.server().is_none() || self.servers.contains_key(&engine)
     }
 
-    pub(crate) fn server(&self, engine: Engine) -> Option<&Arc<TestServer>> {
-        self.servers.get(&engine)
-    }
-
-    pub(crate) fn directory(&self) -> &Path {
-        self.directory.path()
-    }
-
-    /// Runs cases, except those of places that are not there. The report has the record of each case as soon as
-    /// that is over, in the order of the cases, then of the rounds; until all are over, it is marked as
-    /// interrupted. `on_event` is called with what happens, as it happens.
+    /// Runs cases, except those whose engine is not available. The report contains the record of each case as soon as
+    /// the case has ended, in the order of the cases, then of the rounds; until all have ended, it is marked as
+    /// interrupted. `on_event` is called for each event as it happens.
     ///
     /// # Cancel safety
-    /// Dropped, it cancels what it has begun, on the servers too, and the report has what was over by then. What
-    /// is under way is removed in the background; [`close`](Self::close) waits for that.
+    /// If the future is dropped, it cancels the running cases, on the servers too, and the report contains those that
+    /// have ended. The databases of running cases are removed in the background; [`close`](Self::close) waits for that.
     pub async fn run(
         &self,
         cases: &[Case],
@@ -132,35 +123,35 @@ impl Lab {
             ((index, round), self.run_case(case, round, options, on_event).await)
         });
         let mut runs = std::pin::pin!(runs.buffer_unordered(options.jobs.max(1)));
-        while let Some((place, record)) = runs.next().await {
+        while let Some((position, record)) = runs.next().await {
             on_event(RunEvent::CaseFinished(&record));
-            let at = order.partition_point(|before| *before < place);
-            order.insert(at, place);
+            let at = order.partition_point(|before| *before < position);
+            order.insert(at, position);
             report.records.insert(at, record);
             let finished = order.len();
             report.interruption =
                 (finished < planned).then_some(Interruption { finished, planned });
             report.took = started.elapsed();
         }
-        // What cannot be removed now is removed by the next run on that server.
+        // The next run on that server removes the rest.
         let _ = self.tree_databases.clear().await;
         report.took = started.elapsed();
         on_event(RunEvent::RunFinished);
     }
 
-    /// Removes what was made on the servers, and waits until nothing that was begun there is under way.
+    /// Removes the lab's databases from the servers, and waits until all work on the servers has ended.
     ///
     /// # Cancel safety
-    /// Dropped, it leaves the rest to threads; what they do not get done is removed by the next run.
+    /// If the future is dropped, threads do the rest; the next run removes whatever they leave.
     pub async fn close(self) {
         let Self { tree_databases, servers, .. } = self;
         drop(tree_databases);
         for server in servers.into_values() {
-            // A query that nobody waits for any more runs to its end in a task, which has the server too.
+            // A query that was dropped runs to its end in a task, which also has a reference to the server.
             while Arc::strong_count(&server) > 1 {
                 sleep(CLOSE_POLL_INTERVAL).await;
             }
-            // Waits for the threads that remove databases. One that has panicked has said so.
+            // Waits for the threads that remove databases. A panic there is already printed.
             _ = spawn_blocking(move || drop(server)).await;
         }
     }
@@ -172,9 +163,9 @@ impl Lab {
         options: RunOptions,
         on_event: &(impl Fn(RunEvent<'_>) + Sync),
     ) -> Record {
-        let server = self.server(case.place.engine);
-        let idle = &self.tree_databases;
-        let environment = match CaseEnvironment::open(case, server, idle, self.directory()).await {
+        let server = self.servers.get(&case.place.engine);
+        let (idle, directory) = (&self.tree_databases, self.directory.path());
+        let environment = match CaseEnvironment::open(case, server, idle, directory).await {
             Ok(environment) => environment,
             Err(LabError(why)) => {
                 let verdict = Verdict::Failed { why };
@@ -190,25 +181,25 @@ impl Lab {
         record
     }
 
-    /// Runs a case in an environment that is there already.
+    /// Runs a case in an existing environment.
     pub(crate) async fn run_in(
         &self,
         environment: &CaseEnvironment,
         case: &Case,
         round: u32,
-        keep_locks: bool,
+        record_locks: bool,
         on_event: &(impl Fn(RunEvent<'_>) + Sync),
     ) -> Record {
         let mut record = self.new_record(case, round);
         on_event(RunEvent::CaseStarted(case));
         let on_step = |step: &StepRecord| on_event(RunEvent::StepObserved(step));
-        run_steps(environment, case, &mut record, keep_locks, on_step).await;
+        run_steps(environment, case, &mut record, record_locks, on_step).await;
         record
     }
 
     fn new_record(&self, case: &Case, round: u32) -> Record {
-        let server = match (self.server(case.place.engine), case.place.engine) {
-            (Some(server), _) => server.version(),
+        let server = match (self.servers.get(&case.place.engine), case.place.engine) {
+            (Some(server), _) => &server.version,
             (None, Engine::File) => "file locks of this host",
             (None, _) => "memory of this process",
         };

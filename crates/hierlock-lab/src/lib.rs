@@ -1,5 +1,5 @@
-//! The lab: scenarios written as terminal transcripts, run on real servers, so that what blocks, what
-//! deadlocks and which anomaly shows is *observed* and not believed.
+//! The lab: scenarios written as terminal transcripts, run on real servers, so that blocking, deadlocks and anomalies
+//! are *observed* and not assumed.
 //!
 //! ```text
 //!   file.lab ──parse──► Scenario ──cases───► Case: one variant, at one place       scenario/
@@ -11,12 +11,13 @@
 //!                                                 report/: text, JSON, Mermaid, JUnit, HTML
 //! ```
 //!
-//! One step walked through: the runner gives a session its statement and, until that is over, asks the
-//! server who waits for whom. It is *blocked* when the server says so twice; then the next line of the
-//! transcript begins. Nothing here sleeps and hopes.
+//! One step: the runner sends the statement to the session and, until it ends, asks the server which sessions wait for
+//! which. The step is *blocked* when two probes in a row say so; then the next line of the transcript begins. No step
+//! depends on sleeps.
 
 mod builtin;
 mod conflict;
+mod deadlock;
 mod environment;
 mod group;
 mod lab;
@@ -32,6 +33,7 @@ mod scenario;
 mod text;
 mod verdict;
 
+pub use deadlock::{DeadlockSkeleton, guess_columns, member_name, scanned_table};
 pub use environment::LabError;
 pub use lab::{Lab, RunEvent, RunOptions};
 pub use matrix::{MatrixError, MatrixOptions, MatrixReport, ModePair, TreeSize};
@@ -40,12 +42,12 @@ pub use record::{MissingEngine, Record, Report, Verdict};
 pub use report::{AnomalyTable, RoundComparison, ScenarioSummary, TextStyle};
 pub use scenario::{Case, Diagnostic, Scenario};
 
-/// What cases and records are made of, for the tests of this package.
+/// The types that cases and records consist of, for the tests of this package.
 #[doc(hidden)]
 pub mod parts {
     pub use crate::matrix::PairOutcome;
     pub use crate::observation::{
-        Answer, Failure, FailureKind, LockKind, LockedObject, Observation, SessionName, Wait,
+        Answer, Failure, FailureKind, LockKind, LockTarget, Observation, SessionName, Wait,
     };
     pub use crate::record::{BlockingLock, Deadlock, StepRecord, WaitEdge};
     pub use crate::scenario::{
@@ -54,7 +56,7 @@ pub mod parts {
     };
 }
 
-/// The example of the package's README compiles and runs.
+/// Compiles and runs the example of the package's README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Package;

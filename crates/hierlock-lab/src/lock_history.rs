@@ -1,16 +1,16 @@
-//! Which statement of a session took a lock, from the locks that were recorded after each step. Pure.
+//! Finds the statement that took a lock, from the locks that were recorded after each step. Pure.
 //!
-//! 1. A session holds a lock since the earliest step from which on every record shows it. (It may have had
-//!    the same one before, in an earlier transaction.)
-//! 2. Only a session's own statement takes its locks, and only while it makes progress: in the step with
-//!    which it begins, or in one that lets it go on. If the lock appears there, that statement took it.
-//! 3. A lock that appears while its session does nothing, or goes on waiting for the same, was there before
-//!    without a lock record (InnoDB: the row was written by the session, and whoever waits for it makes the
-//!    record), or was moved there by InnoDB (gaps, when a record comes or goes).
-//! 4. What is not certain is left open, with the reason.
+//! 1. A session holds a lock since the earliest step from which on every record contains it. (It may have held
+//!    the same lock before, in an earlier transaction.)
+//! 2. Only a session's own statement takes its locks, and only while it makes progress: in the step that begins
+//!    it, or in one that ends its wait. If the lock appears there, that statement took it.
+//! 3. A lock that appears while its session is idle, or continues to wait for the same lock, existed before
+//!    without a lock record (InnoDB: the session wrote the row, and the session that waits for it creates the
+//!    record), or was moved there by InnoDB (gaps, when a record is inserted or removed).
+//! 4. An uncertain answer is left open, with the reason.
 
 use crate::conflict::{conflicts, row_strength};
-use crate::observation::{Lock, LockKind, LockedObject, Observation, SessionName};
+use crate::observation::{Lock, LockKind, LockTarget, Observation, SessionName};
 use crate::record::{BlockingLock, StepRecord, WaitEdge};
 use crate::text::join;
 use std::collections::BTreeMap;
@@ -21,18 +21,18 @@ pub(crate) type IncompleteLocks = BTreeMap<SessionName, String>;
 /// The locks of a run, step by step.
 pub(crate) struct LockHistory<'a> {
     pub(crate) steps: &'a [StepRecord],
-    /// For each step.
+    /// The incomplete lists of each step.
     pub(crate) incomplete: &'a [IncompleteLocks],
 }
 
 impl<'a> LockHistory<'a> {
-    /// Completes a cycle that was closed in step `closing`: what is wanted, which locks block it, and who took them.
-    /// `after` are the locks after that step.
+    /// Completes a cycle that was closed in step `closing`: the wanted rows, the locks that block them, and the
+    /// statements that took those. `after` are the locks after that step.
     pub(crate) fn complete(&self, cycle: &mut [WaitEdge], closing: usize, after: &[Lock]) {
         for edge in cycle.iter_mut() {
             self.name_row(edge, closing, after);
         }
-        let wants: BTreeMap<SessionName, LockedObject> = cycle
+        let wants: BTreeMap<SessionName, LockTarget> = cycle
             .iter()
             .filter_map(|edge| Some((edge.waiter.clone(), edge.wants.clone()?)))
             .collect();
@@ -45,7 +45,7 @@ impl<'a> LockHistory<'a> {
                 self.find_statement(lock, &holder, wanted.as_ref(), closing, wants.get(&holder));
             }
             if let (Some(wants), [lock]) = (&mut edge.wants, &edge.blocking[..])
-                && is_cut(wants)
+                && is_truncated(wants)
                 && same_place(wants, &lock.target)
             {
                 wants.record = lock.target.record.clone();
@@ -53,11 +53,11 @@ impl<'a> LockHistory<'a> {
         }
     }
 
-    /// Returns the statement that took a lock of `session`, first seen after step `at`, if that is known.
+    /// Returns the statement that took a lock of `session`, first recorded after step `at`, if that is known.
     pub(crate) fn statement_of(
         &self,
         session: &SessionName,
-        locked: &LockedObject,
+        locked: &LockTarget,
         at: usize,
     ) -> Option<usize> {
         let mut lock = BlockingLock::new(locked.clone(), true);
@@ -70,34 +70,34 @@ impl<'a> LockHistory<'a> {
         last.unwrap_or_default()
     }
 
-    /// PostgreSQL: who waits for a row waits for the transaction that has it. Which row that is shows in what
-    /// the two had before, and in what the waiter had afterwards.
+    /// PostgreSQL: a session that waits for a row waits for the transaction that holds it. The row is found from the
+    /// locks of both sessions before, and from those of the waiter afterwards.
     fn name_row(&self, edge: &mut WaitEdge, closing: usize, after: &[Lock]) {
         if edge.wants.as_ref().is_none_or(|wants| wants.kind != LockKind::Transaction) {
             return;
         }
         let before = self.before(closing);
         let of_holder = rows_of(before, &edge.holder);
-        let is_of_holder = |row: &&LockedObject| of_holder.iter().any(|held| same_place(held, row));
+        let is_of_holder = |row: &&LockTarget| of_holder.iter().any(|held| same_place(held, row));
         let mut of_waiter = rows_of(before, &edge.waiter);
-        // What it got when it went on, and wanted of the holder.
+        // The rows that the waiter locked when it continued, and that the holder had.
         let mut gained = rows_of(after, &edge.waiter);
         gained.retain(|row| !of_waiter.contains(row) && is_of_holder(row));
         of_waiter.retain(is_of_holder);
         if let Some(row) = only_place(&gained) {
             edge.wants = Some(row.clone());
         } else if let Some(row) = only_place(&of_waiter).filter(|_| gained.is_empty()) {
-            // Who has a row already, and wants it stronger, has no place in its queue.
-            edge.wants = Some(LockedObject { mode: String::new(), ..row.clone() });
+            // A session that wants a stronger lock on its own row is not in the row's queue.
+            edge.wants = Some(LockTarget { mode: String::new(), ..row.clone() });
         } else {
             edge.unknown.push(format!(
-                "PostgreSQL does not tell for which row {} waited, only for whose transaction",
+                "PostgreSQL does not report for which row {} waited, only for whose transaction",
                 edge.waiter
             ));
         }
     }
 
-    /// The locks of the holder that are in the way, by what was recorded.
+    /// Finds the locks of the holder that block the waiter, in the recorded locks.
     fn find_blocking(&self, edge: &mut WaitEdge, closing: usize) {
         let Some(wants) = edge.wants.clone() else { return };
         let before = self.before(closing);
@@ -108,18 +108,18 @@ impl<'a> LockHistory<'a> {
         let (mut held, queued): (Vec<&Lock>, Vec<&Lock>) =
             before.iter().filter(is_of_holder).filter(may_block).partition(|lock| lock.granted);
         if is_postgres_row {
-            // One row, one lock: the strongest that it has become.
+            // A row has one lock per session: the strongest one.
             held.sort_by_key(|lock| std::cmp::Reverse(row_strength(&lock.target.mode)));
             held.truncate(1);
         }
-        let sure = held.iter().all(|lock| conflicts(&wants, &lock.target) == Some(true));
+        let is_certain = held.iter().all(|lock| conflicts(&wants, &lock.target) == Some(true));
         edge.blocking = match (held.as_slice(), queued.as_slice()) {
             ([], [queued]) => vec![BlockingLock::new(queued.target.clone(), false)],
-            // It came with the step that closed the circle, or was never told.
+            // The lock was taken in the step that closed the cycle, or was never listed.
             ([], []) if is_postgres_row && wants.record.is_some() => {
-                vec![BlockingLock::new(LockedObject { mode: String::new(), ..wants.clone() }, true)]
+                vec![BlockingLock::new(LockTarget { mode: String::new(), ..wants.clone() }, true)]
             }
-            (held, _) if sure || held.len() == 1 => {
+            (held, _) if is_certain || held.len() == 1 => {
                 held.iter().map(|lock| BlockingLock::new(lock.target.clone(), true)).collect()
             }
             _ => Vec::new(),
@@ -129,33 +129,33 @@ impl<'a> LockHistory<'a> {
             let reason = last.and_then(|incomplete| incomplete.get(&edge.holder)).cloned();
             let holder = &edge.holder;
             let unknown = match wants.mode.as_str() {
-                // The key of an index, which PostgreSQL does not lock.
+                // A wait for the key of a unique index, which PostgreSQL does not lock.
                 "inserting" => format!(
-                    "{holder} had inserted the same key, PostgreSQL does not tell with which statement"
+                    "{holder} had inserted the same key, PostgreSQL does not report with which statement"
                 ),
                 _ => reason.unwrap_or_else(|| {
-                    format!("which lock of {holder} was in the way is not told by the server")
+                    format!("the server does not report which lock of {holder} blocked it")
                 }),
             };
             edge.unknown.push(unknown);
         }
     }
 
-    /// Finds the statement that took a lock of `session`, which had it when step `closing` began or got it in
-    /// that step. `waiting` is what the session waited for at the end of that step.
+    /// Finds the statement that took a lock of `session`, held since before step `closing` or taken in it. `waiting` is
+    /// the target that the session waited for at the end of that step.
     fn find_statement(
         &self,
         lock: &mut BlockingLock,
         session: &SessionName,
-        wanted: Option<&LockedObject>,
+        wanted: Option<&LockTarget>,
         closing: usize,
-        waiting: Option<&LockedObject>,
+        waiting: Option<&LockTarget>,
     ) {
         let (target, granted) = (lock.target.clone(), lock.granted);
-        let is_it = |other: &LockedObject| {
+        let is_same_lock = |other: &LockTarget| {
             same_place(other, &target)
                 && match wanted.filter(|_| target.kind == LockKind::Row && target.index.is_none()) {
-                    // A row lock of PostgreSQL becomes stronger; it counts since it was in the way.
+                    // A row lock of PostgreSQL can become stronger; it counts from the mode that blocks.
                     Some(wanted) => conflicts(wanted, other)
                         .unwrap_or_else(|| row_strength(&other.mode) == row_strength(&target.mode)),
                     None => other.mode == target.mode,
@@ -163,12 +163,14 @@ impl<'a> LockHistory<'a> {
         };
         let has = |lock: &&Lock| lock.session == *session && lock.granted == granted;
         let known = self.before(closing).iter().filter(has).map(|lock| &lock.target);
-        let mut known: Vec<&LockedObject> = known.filter(|target| is_it(target)).collect();
+        let mut known: Vec<&LockTarget> = known.filter(|target| is_same_lock(target)).collect();
         known.dedup_by_key(|target| &target.record);
         match known[..] {
-            // What the record of locks has is whole.
-            [whole] if is_cut(&target) || target.mode.is_empty() => lock.target = whole.clone(),
-            [_, _, ..] if is_cut(&target) => {
+            // The recorded locks have whole keys and modes.
+            [whole] if is_truncated(&target) || target.mode.is_empty() => {
+                lock.target = whole.clone()
+            }
+            [_, _, ..] if is_truncated(&target) => {
                 lock.unknown = Some(format!(
                     "InnoDB tells only the beginning of the key, and {session} has several such records"
                 ));
@@ -176,19 +178,19 @@ impl<'a> LockHistory<'a> {
             }
             _ => {}
         }
-        match self.first_held(session, granted, closing, is_it) {
+        match self.first_held(session, granted, closing, is_same_lock) {
             Err(unknown) => lock.unknown = Some(unknown),
             Ok(at) => self.attribute(lock, session, at, closing, waiting),
         }
     }
 
-    /// The step since which a session has had a lock when step `closing` begins; `closing` if it has none.
+    /// Returns the step since which a session holds a lock before step `closing`; `closing` if it holds none.
     fn first_held(
         &self,
         session: &SessionName,
         granted: bool,
         closing: usize,
-        is_it: impl Fn(&LockedObject) -> bool,
+        is_same_lock: impl Fn(&LockTarget) -> bool,
     ) -> Result<usize, String> {
         let mut first = closing;
         while let Some(step) = first.checked_sub(1) {
@@ -196,10 +198,10 @@ impl<'a> LockHistory<'a> {
                 return Err("the locks could not be recorded".to_owned());
             };
             let has = |lock: &Lock| {
-                lock.session == *session && lock.granted == granted && is_it(&lock.target)
+                lock.session == *session && lock.granted == granted && is_same_lock(&lock.target)
             };
             if !locks.iter().any(has) {
-                let reason = self.incomplete.get(step).and_then(|it| it.get(session));
+                let reason = self.incomplete.get(step).and_then(|sessions| sessions.get(session));
                 return reason.cloned().map_or(Ok(first), Err);
             }
             first = step;
@@ -207,16 +209,16 @@ impl<'a> LockHistory<'a> {
         Ok(first)
     }
 
-    /// Which statement of the session took a lock that appeared in step `at`.
+    /// Finds the statement that took a lock which appeared in step `at`.
     fn attribute(
         &self,
         lock: &mut BlockingLock,
         session: &SessionName,
         at: usize,
         closing: usize,
-        waiting: Option<&LockedObject>,
+        waiting: Option<&LockTarget>,
     ) {
-        if let Some(statement) = self.progressing(session, at, closing, waiting) {
+        if let Some(statement) = self.progressing_statement(session, at, closing, waiting) {
             lock.statement = Some(statement);
             lock.granted_in = lock.granted.then_some(at);
             return;
@@ -231,21 +233,21 @@ impl<'a> LockHistory<'a> {
             ));
         } else {
             lock.unknown =
-                Some(format!("which statement of {session} took it is not told by the server"));
+                Some(format!("the server does not report which statement of {session} took it"));
         }
     }
 
-    /// The statement of a session that made progress in a step.
-    fn progressing(
+    /// Returns the statement of a session that made progress in step `at`.
+    fn progressing_statement(
         &self,
         session: &SessionName,
         at: usize,
         closing: usize,
-        waiting: Option<&LockedObject>,
+        waiting: Option<&LockTarget>,
     ) -> Option<usize> {
-        let upto = self.steps.get(..=at)?;
+        let steps = self.steps.get(..=at)?;
         let is_own = |step: &StepRecord| step.session == *session && !step.text.is_empty();
-        let statement = upto.iter().rposition(is_own)?;
+        let statement = steps.iter().rposition(is_own)?;
         let step = &self.steps[statement];
         if statement == at {
             return Some(statement);
@@ -256,7 +258,7 @@ impl<'a> LockHistory<'a> {
         if at < closing && step.ended.as_ref().is_some_and(|ended| ended.during == at) {
             return Some(statement);
         }
-        // It waited before and after: for the same?
+        // It waited before and after; progress means that the target has changed.
         let wait_after = |index: usize| {
             let waits = &self.steps.get(index)?.waits;
             waits.iter().find(|wait| wait.waiter == *session)?.target.as_ref()
@@ -272,9 +274,9 @@ impl<'a> LockHistory<'a> {
         (!is_same).then_some(statement)
     }
 
-    /// A row that a session has written is locked without a lock record, until somebody else waits for it.
+    /// Finds the statement that wrote a row, which has no lock record in InnoDB until another session waits for it.
     fn attribute_to_writer(&self, lock: &mut BlockingLock, session: &SessionName, at: usize) {
-        let is_table = |target: &LockedObject| {
+        let is_table = |target: &LockTarget| {
             target.kind == LockKind::Table
                 && target.object == lock.target.object
                 && target.mode == "IX"
@@ -303,45 +305,45 @@ impl<'a> LockHistory<'a> {
             format!("of the lines {}", join(lines, ", "))
         };
         lock.unknown = Some(format!(
-            "which {which} wrote the row is not told by InnoDB, which has no lock record of a written \
+            "InnoDB does not report which {which} wrote the row: it has no lock record of a written \
              row until another waits for it"
         ));
     }
 }
 
-fn rows_of<'l>(locks: &'l [Lock], session: &SessionName) -> Vec<&'l LockedObject> {
+fn rows_of<'l>(locks: &'l [Lock], session: &SessionName) -> Vec<&'l LockTarget> {
     let own = locks.iter().filter(|lock| lock.granted && lock.session == *session);
     own.map(|lock| &lock.target).filter(|target| target.kind == LockKind::Row).collect()
 }
 
-/// The same table, index and record, whatever the mode.
-pub(crate) fn same_place(a: &LockedObject, b: &LockedObject) -> bool {
-    let is_record = |target: &LockedObject| matches!(target.kind, LockKind::Row | LockKind::Gap);
+/// Returns whether both are on the same table, index and record, whatever the mode.
+pub(crate) fn same_place(a: &LockTarget, b: &LockTarget) -> bool {
+    let is_record = |target: &LockTarget| matches!(target.kind, LockKind::Row | LockKind::Gap);
     (a.kind == b.kind || is_record(a) && is_record(b))
         && a.object == b.object
         && a.index == b.index
         && same_record(a.record.as_deref(), b.record.as_deref())
 }
 
-/// Is only the beginning of its key told?
-fn is_cut(target: &LockedObject) -> bool {
+/// Returns whether the record contains only the beginning of its key.
+fn is_truncated(target: &LockTarget) -> bool {
     target.index.is_some() && target.record.as_deref().is_some_and(|record| record.contains('…'))
 }
 
-/// InnoDB writes only the beginning of a long key in the text of a deadlock.
+/// Compares records; the deadlock report of InnoDB contains only the beginning of a long key.
 fn same_record(a: Option<&str>, b: Option<&str>) -> bool {
-    let is_cut = |cut: &str, whole: &str| {
+    let is_beginning = |cut: &str, whole: &str| {
         let parts = cut.split_once('…');
         parts.is_some_and(|(begin, end)| whole.starts_with(begin) && whole.ends_with(end))
     };
     match (a, b) {
-        (Some(a), Some(b)) => a == b || is_cut(a, b) || is_cut(b, a),
+        (Some(a), Some(b)) => a == b || is_beginning(a, b) || is_beginning(b, a),
         (a, b) => a == b,
     }
 }
 
-/// The strongest of them, if all are on the same row.
-fn only_place<'a>(rows: &[&'a LockedObject]) -> Option<&'a LockedObject> {
+/// Returns the strongest lock, if all are on the same row.
+fn only_place<'a>(rows: &[&'a LockTarget]) -> Option<&'a LockTarget> {
     let first = rows.first()?;
     let strongest = rows.iter().max_by_key(|row| row_strength(&row.mode))?;
     rows.iter().all(|row| same_place(row, first)).then_some(strongest)

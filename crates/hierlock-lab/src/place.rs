@@ -1,14 +1,13 @@
-//! Where a scenario is run.
+//! The engines and strategies on which scenarios run.
 
+use crate::text::serialize_as_text;
 use hierlock::sql::Strategy;
 use hierlock_engine::Dialect;
-use serde::{Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// What keeps the locks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
+/// The engine that manages the locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Engine {
     /// A MySQL server.
     Mysql,
@@ -23,14 +22,14 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// All of them, in the order in which they are shown.
+    /// All engines, in the order of reports.
     pub const ALL: [Engine; 5] =
         [Self::Mysql, Self::Mariadb, Self::Postgres, Self::Memory, Self::File];
 
-    /// Those that understand SQL.
+    /// The engines with SQL.
     pub const SERVERS: [Engine; 3] = [Self::Mysql, Self::Mariadb, Self::Postgres];
 
-    /// Its name in a scenario and on the command line.
+    /// The name in a scenario and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mysql => "mysql",
@@ -41,21 +40,12 @@ impl Engine {
         }
     }
 
-    /// Its server, if it is one.
-    pub fn server(self) -> Option<hierlock_sandbox::Engine> {
-        match self {
-            Self::Mysql => Some(hierlock_sandbox::Engine::Mysql),
-            Self::Mariadb => Some(hierlock_sandbox::Engine::Mariadb),
-            Self::Postgres => Some(hierlock_sandbox::Engine::Postgres),
-            Self::Memory | Self::File => None,
-        }
-    }
-
-    pub(crate) fn dialect(self) -> Option<Dialect> {
+    /// Returns the kind of server to start, if the engine is a server.
+    pub fn server(self) -> Option<Dialect> {
         Dialect::from_scheme(self.name())
     }
 
-    /// The ways in which a node can become a slot there; none where there is only one.
+    /// Returns the strategies that map nodes to slots; empty where there is only one way.
     pub fn strategies(self) -> &'static [Strategy] {
         match self {
             Self::Mysql | Self::Mariadb => {
@@ -85,22 +75,24 @@ impl FromStr for Engine {
     }
 }
 
-/// An engine and, where nodes of the tree are locked on a server, the strategy.
+/// An engine and, for scenarios that lock nodes on a server, the strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// What keeps the locks.
+    /// The engine that manages the locks.
     pub engine: Engine,
-    /// How a node becomes a slot; only for scenarios that lock nodes, and only on servers.
+    /// The mapping of nodes to slots; only for scenarios that lock nodes, and only on servers.
     pub strategy: Option<Strategy>,
 }
 
 impl Place {
-    /// All places of these engines: each strategy of a server is one.
+    /// Returns all places of these engines: a server has one per strategy.
     pub fn all(engines: impl IntoIterator<Item = Engine>) -> Vec<Place> {
         let places = |engine: Engine| {
             let strategies = engine.strategies().iter().map(|strategy| Some(*strategy));
-            let only = strategies.len() == 0;
-            strategies.chain(only.then_some(None)).map(move |strategy| Place { engine, strategy })
+            let has_none = strategies.len() == 0;
+            strategies
+                .chain(has_none.then_some(None))
+                .map(move |strategy| Place { engine, strategy })
         };
         engines.into_iter().flat_map(places).collect()
     }
@@ -115,8 +107,4 @@ impl fmt::Display for Place {
     }
 }
 
-impl Serialize for Place {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+serialize_as_text!(Engine, Place);

@@ -1,78 +1,78 @@
-//! The records of a run: everything that reports need.
+//! The records of a run: everything that the reports need.
 
-use crate::observation::{Lock, LockedObject, Observation, SessionName, Wait};
+use crate::observation::{Lock, LockTarget, Observation, SessionName, Wait};
 use crate::place::{Engine, Place};
 use crate::scenario::{Case, Scenario};
 use crate::text::join;
 use serde::{Serialize, Serializer};
 use std::time::Duration;
 
-/// One case, run once.
+/// The record of one run of a case.
 #[derive(Clone, Debug, Serialize)]
 pub struct Record {
     /// The scenario: its path below `scenarios/` without the extension, such as `deadlock/cycle`.
     pub scenario: String,
-    /// Its file, for messages.
+    /// The path of the file, for messages.
     pub file: String,
     /// The first line of the file.
     pub title: String,
-    /// The value of each axis, in the order of the file; empty where nothing varies.
+    /// The value of each axis, in the order of the file; empty without axes.
     #[serde(serialize_with = "as_map")]
     pub variant: Vec<(String, String)>,
-    /// Where.
+    /// The engine, and the strategy for scenarios that lock nodes on a server.
     pub place: Place,
-    /// What the server calls itself, such as `MySQL 9.7.4`.
+    /// The name and version of the server, such as `MySQL 9.7.4`.
     pub server: String,
-    /// Which of several repetitions, from 1.
+    /// The number of the repetition, from 1.
     pub round: u32,
-    /// From the first step to the last.
+    /// The time from the first step to the last.
     #[serde(rename = "took_ms", serialize_with = "as_millis")]
     pub took: Duration,
-    /// What was done, in order.
+    /// The steps, in order.
     pub steps: Vec<StepRecord>,
-    /// The deadlocks there were.
+    /// The deadlocks that occurred.
     pub deadlocks: Vec<Deadlock>,
-    /// Waits in a circle that the engine did not end.
+    /// Cycles of waits that the engine did not resolve.
     pub circles: Vec<WaitCycle>,
-    /// What else there is to say, such as that a transaction was left prepared and rolled back.
+    /// Further notes, such as that a prepared transaction was left and rolled back.
     pub notes: Vec<String>,
-    /// What is to be said of it all.
+    /// The result.
     pub verdict: Verdict,
-    /// Whether the anomaly that the scenario looks for has shown; `None` where it looks for none.
+    /// Whether the anomaly that the scenario looks for has occurred; `None` if it looks for none.
     pub anomaly: Option<bool>,
 }
 
-/// One line of a transcript, as it went.
+/// The record of one line of a transcript.
 #[derive(Clone, Debug, Serialize)]
 pub struct StepRecord {
-    /// Its line in the file.
+    /// The line in the file.
     pub line: usize,
-    /// Who did it: for `victim` and `survivor`, who that was.
+    /// The session; for `victim` and `survivor`, the actual one.
     pub session: SessionName,
-    /// What was done, as it was sent; of a line that only looks (`B<`), empty.
+    /// The text as it was sent; empty for a line that only observes (`B<`).
     pub text: String,
-    /// When it began, since the first step.
+    /// The time of its begin, since the first step.
     #[serde(rename = "began_ms", serialize_with = "as_millis")]
     pub began: Duration,
-    /// What was first seen of it.
+    /// The first observation.
     pub seen: Observation,
-    /// When that was.
+    /// The time of the first observation.
     #[serde(rename = "seen_ms", serialize_with = "as_millis")]
     pub seen_at: Duration,
-    /// How it ended, if it was blocked at first and ended later.
+    /// The end of the wait, if the step was blocked first and ended later.
     pub ended: Option<WaitEnd>,
-    /// What the file expects there, in its own words; empty where it says nothing.
+    /// The expectation as the file writes it; empty if there is none.
     pub expected: String,
-    /// How that differs from what was seen, in a sentence.
+    /// The difference between the expectation and the observation, in a sentence.
     pub difference: Option<String>,
-    /// Who waited for whom after it.
+    /// The waits after the step.
     pub waits: Vec<Wait>,
-    /// The locks of all sessions after it, if they were asked for.
+    /// The locks of all sessions after the step, if they were recorded.
     pub locks: Option<Vec<Lock>>,
 }
 
 impl StepRecord {
-    /// A step that begins, of which nothing was seen yet.
+    /// Returns the record of a step that begins, without observations.
     pub fn new(line: usize, session: SessionName, text: String, began: Duration) -> Self {
         Self {
             line,
@@ -89,7 +89,7 @@ impl StepRecord {
         }
     }
 
-    /// Returns how it ended, or else what was first seen of it.
+    /// Returns the observation at the end of the wait, or else the first one.
     pub(crate) fn last_observation(&self) -> &Observation {
         self.ended.as_ref().map_or(&self.seen, |end| &end.observation)
     }
@@ -101,99 +101,99 @@ pub struct WaitEnd {
     pub observation: Observation,
     #[serde(rename = "at_ms", serialize_with = "as_millis")]
     pub at: Duration,
-    /// During which step, as an index into [`Record::steps`]: the one that let it go.
+    /// The index of the step in [`Record::steps`] that ended the wait.
     pub during: usize,
 }
 
-/// A deadlock: who waited for whom when it was found.
+/// A deadlock, with its cycle of waits.
 #[derive(Clone, Debug, Serialize)]
 pub struct Deadlock {
-    /// The index of the step that closed the circle.
+    /// The index of the step that closed the cycle.
     pub step: usize,
-    /// Who was chosen to end it.
+    /// The session that the engine has chosen as the victim.
     pub victim: SessionName,
-    /// Who waited for whom.
+    /// The waits of the cycle.
     pub circle: Cycle,
 }
 
-/// Waits in a circle that the engine does not end.
+/// A cycle of waits that the engine does not resolve.
 #[derive(Clone, Debug, Serialize)]
 pub struct WaitCycle {
-    /// The index of the step that closed it.
+    /// The index of the step that closed the cycle.
     pub step: usize,
     pub links: Cycle,
 }
 
-/// One link of a circle.
+/// One edge of a cycle of waits.
 #[derive(Clone, Debug, Serialize)]
 pub struct WaitEdge {
-    /// Who waits.
+    /// The session that waits.
     pub waiter: SessionName,
-    /// For whom.
+    /// The session that it waits for.
     pub holder: SessionName,
-    /// For what, if the engine tells.
-    pub wants: Option<LockedObject>,
-    /// The locks and queued requests of the holder that are in the waiter's way, as far as they are known.
+    /// The lock that it waits for, if the engine reports it.
+    pub wants: Option<LockTarget>,
+    /// The locks and queued requests of the holder that block the waiter, as far as they are known.
     pub blocking: Vec<BlockingLock>,
-    /// What is not known about this link, a sentence each.
+    /// The facts that are not known about this edge, a sentence each.
     pub unknown: Vec<String>,
 }
 
-/// A cycle: each waits for the next, the last for the first.
+/// A cycle: each session waits for the next, the last one for the first.
 pub(crate) type Cycle = Vec<WaitEdge>;
 
-/// A lock of one session that another waits for.
+/// A lock or queued request of one session that blocks another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BlockingLock {
-    /// On what, and in which mode.
+    /// The object and the mode.
     #[serde(rename = "thing")]
-    pub target: LockedObject,
-    /// Held. Otherwise it is a request that is queued in front of the waiter's.
+    pub target: LockTarget,
+    /// Held. Otherwise a request that is queued before the waiter's.
     pub granted: bool,
-    /// The index of the step whose statement asked for it, if that is known.
+    /// The index of the step whose statement requested it, if that is known.
     pub statement: Option<usize>,
     /// The index of the step in which it was granted, which is later if it had to wait; `None` if queued or unknown.
     pub granted_in: Option<usize>,
-    /// Why it is not known which statement asked for it, in a sentence.
+    /// The reason why the statement is not known, in a sentence.
     pub unknown: Option<String>,
 }
 
 impl WaitEdge {
-    /// A link of which nothing is known but who waits for whom, and for what.
-    pub fn new(waiter: SessionName, holder: SessionName, wants: Option<LockedObject>) -> Self {
+    /// Returns an edge without blocking locks.
+    pub fn new(waiter: SessionName, holder: SessionName, wants: Option<LockTarget>) -> Self {
         Self { waiter, holder, wants, blocking: Vec::new(), unknown: Vec::new() }
     }
 }
 
 impl BlockingLock {
-    /// A lock of which it is not known when it was taken.
-    pub fn new(target: LockedObject, granted: bool) -> Self {
+    /// Returns a lock whose statement is not known.
+    pub fn new(target: LockTarget, granted: bool) -> Self {
         Self { target, granted, statement: None, granted_in: None, unknown: None }
     }
 }
 
-/// What is to be said of a run.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
 pub enum Verdict {
-    /// Reality agrees with the file.
+    /// All observations agree with the file.
     Agrees,
-    /// It does not; the first difference.
+    /// An observation differs from the file; the first one counts.
     Disagrees {
         /// The index of the step.
         step: usize,
-        /// In a sentence.
+        /// The difference, in a sentence.
         why: String,
     },
-    /// It could not be run to its end.
+    /// The case could not be run to its end.
     Failed {
-        /// What happened.
+        /// The reason.
         why: String,
     },
 }
 
 impl Verdict {
-    /// Takes `next` unless there is something worse than agreement already: the first reason counts.
+    /// Sets the verdict to `next` unless it is already worse than agreement: the first reason counts.
     pub(crate) fn keep_first(&mut self, next: Verdict) {
         if *self == Self::Agrees {
             *self = next;
@@ -201,47 +201,46 @@ impl Verdict {
     }
 }
 
-/// Everything of one call.
-#[derive(Clone, Debug, Default, Serialize)]
+/// All records of one call.
+#[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// What was run, in the order of the scenarios, then of the places.
+    /// The records, in the order of the scenarios, then of the places.
     pub records: Vec<Record>,
-    /// Engines that were wanted and are not there, with the reason and how to get them.
+    /// Engines that were requested but are not available, with the reason and how to get them.
     pub missing: Vec<MissingEngine>,
-    /// Set if the call was ended before everything was run: the report is partial then.
+    /// Set if the call ended before all cases were run: the report is partial then.
     pub interruption: Option<Interruption>,
-    /// The whole of it.
-    #[serde(rename = "took_ms", serialize_with = "as_millis")]
+    /// The duration of the call.
     pub took: Duration,
 }
 
-/// The end of a call before everything was run.
+/// The end of a call before all cases were run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Interruption {
-    /// How many cases were run to their end, each repetition counted.
+    /// The number of cases that have ended, each repetition counted.
     pub finished: usize,
     pub planned: usize,
 }
 
 impl std::fmt::Display for Interruption {
-    /// `interrupted: 3 of 12 cases were run; this report is partial`
+    /// Writes `interrupted: 3 of 12 cases were run; this report is partial`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Interruption { finished, planned } = self;
         write!(f, "interrupted: {finished} of {planned} cases were run; this report is partial")
     }
 }
 
-/// An engine that is not there.
+/// An engine that is not available.
 #[derive(Clone, Debug, Serialize)]
 pub struct MissingEngine {
-    /// Which.
+    /// The engine.
     pub engine: Engine,
-    /// Why, and what would bring it.
+    /// The reason, and how to get the engine.
     pub why: String,
 }
 
 impl Record {
-    /// A record of a scenario that has not begun.
+    /// Returns the record of a scenario that has not begun.
     pub fn new(scenario: &Scenario, place: Place) -> Self {
         Self {
             scenario: scenario.name.clone(),
@@ -261,7 +260,7 @@ impl Record {
         }
     }
 
-    /// `deadlock/cycle [read committed]`
+    /// Returns a name such as `deadlock/cycle [read committed]`.
     pub fn case_name(&self) -> String {
         if self.variant.is_empty() {
             return self.scenario.clone();
@@ -270,29 +269,30 @@ impl Record {
         format!("{} [{values}]", self.scenario)
     }
 
-    pub(crate) fn is_of(&self, case: &Case) -> bool {
+    /// Returns whether this is a record of the case.
+    pub(crate) fn belongs_to(&self, case: &Case) -> bool {
         self.place == case.place && self.variant == case.variant
     }
 
-    /// Does reality agree?
+    /// Returns whether all observations agree with the file.
     pub fn agrees(&self) -> bool {
         self.verdict == Verdict::Agrees
     }
 }
 
 impl Report {
-    /// Does reality agree in every case, and was every case run?
+    /// Returns whether all records agree, and all cases were run.
     pub fn agrees(&self) -> bool {
         self.interruption.is_none() && self.records.iter().all(Record::agrees)
     }
 }
 
-/// Milliseconds, to the microsecond: what is finer is noise.
+/// Milliseconds, with microseconds as the fraction.
 fn as_millis<S: Serializer>(took: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(took.as_micros() as f64 / 1000.0)
 }
 
-/// An object with the axes as its members, in their order.
+/// A JSON object with the axes as its members, in their order.
 fn as_map<S: Serializer>(pairs: &[(String, String)], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(pairs.iter().map(|(axis, value)| (axis, value)))
 }

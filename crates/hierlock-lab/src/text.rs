@@ -1,13 +1,13 @@
-//! Pieces of text that messages and reports share.
+//! Text functions that messages and reports share.
 
 use std::fmt::Display;
 
-/// The items with `by` between them: `A or B or C`.
+/// Joins the items with `by` between them: `A or B or C`.
 pub(crate) fn join(items: impl IntoIterator<Item = impl Display>, by: &str) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(by)
 }
 
-/// `a, b and c`; `none` if there are none.
+/// Joins the items with commas, and the last with a word: `a, b and c`; returns `none` if there are none.
 pub(crate) fn listed(items: impl IntoIterator<Item = impl Display>, last: &str) -> String {
     let mut items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
     match items.pop() {
@@ -17,7 +17,19 @@ pub(crate) fn listed(items: impl IntoIterator<Item = impl Display>, last: &str) 
     }
 }
 
-/// `1 case`, `2 cases`.
+/// Returns `1 case` or `2 cases`.
 pub(crate) fn count(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
+
+/// Implements `Serialize` as the text of `Display`.
+macro_rules! serialize_as_text {
+    ($($name:ty),*) => {$(
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+    )*};
+}
+pub(crate) use serialize_as_text;

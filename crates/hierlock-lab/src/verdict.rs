@@ -1,4 +1,4 @@
-//! Compares what a step was expected to do with what was observed. Pure: observations in, a sentence out.
+//! Compares the expectation of a step with the observation. Pure: observations in, a sentence out.
 
 use crate::observation::{Answer, Failure, FailureKind, Observation, SessionName, Wait};
 use crate::scenario::{Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionSelector};
@@ -8,24 +8,24 @@ pub(crate) struct ObservedStep<'a> {
     pub(crate) session: &'a SessionName,
     pub(crate) observation: &'a Observation,
     pub(crate) victims: &'a [SessionName],
-    /// Who `victim` and `survivor` are, if there was a deadlock of two.
+    /// The sessions `victim` and `survivor`, if there was a deadlock of two.
     pub(crate) pair: Option<&'a DeadlockPair>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct DeadlockPair {
     pub(crate) victim: SessionName,
-    /// Unknown, where the engine does not report the cycle.
+    /// Unknown if the engine does not report the cycle.
     pub(crate) survivor: Option<SessionName>,
 }
 
 impl DeadlockPair {
-    /// Returns the session that `who` names.
+    /// Returns the session that the selector names.
     pub(crate) fn resolve<'a>(
         pair: Option<&'a Self>,
-        who: &'a SessionSelector,
+        selector: &'a SessionSelector,
     ) -> Option<&'a SessionName> {
-        match who {
+        match selector {
             SessionSelector::Session(name) => Some(name),
             SessionSelector::Victim => pair.map(|pair| &pair.victim),
             SessionSelector::Survivor => pair.and_then(|pair| pair.survivor.as_ref()),
@@ -33,8 +33,7 @@ impl DeadlockPair {
     }
 }
 
-/// Returns how the observation differs from what was expected, in a sentence. A step without an expectation
-/// must be done.
+/// Returns the difference in a sentence. A step without an expectation must be done.
 pub(crate) fn difference(
     expected: Option<&Expectation>,
     observed: &ObservedStep<'_>,
@@ -52,7 +51,7 @@ pub(crate) fn difference(
     if differences.len() == 1 {
         return differences.pop();
     }
-    // All alternatives are in the text of the expectation.
+    // The text of the expectation contains all alternatives.
     Some(format!("expected `{expected}`, but it {}", predicate(observed.observation)))
 }
 
@@ -81,8 +80,8 @@ fn difference_from(expected: &ExpectedOutcome, observed: &ObservedStep<'_>) -> O
         (ExpectedOutcome::Conflict, _) => {
             must_fail_with(FailureKind::Conflict, "fail with a conflict")
         }
-        (ExpectedOutcome::Error { code, says }, Observation::Failed(failure)) => {
-            error_differs(code.as_deref(), says.as_deref(), failure)
+        (ExpectedOutcome::Error { code, message }, Observation::Failed(failure)) => {
+            error_differs(code.as_deref(), message.as_deref(), failure)
         }
         (ExpectedOutcome::Error { .. }, _) => instead("fail"),
     }
@@ -116,16 +115,16 @@ fn blockers_differ(
     pair: Option<&DeadlockPair>,
 ) -> Option<String> {
     let mut expected = Vec::new();
-    for who in by {
-        let Some(name) = DeadlockPair::resolve(pair, who) else {
-            let expected = format!("expected to be blocked by `{who}`");
+    for selector in by {
+        let Some(name) = DeadlockPair::resolve(pair, selector) else {
+            let expected = format!("expected to be blocked by `{selector}`");
             return Some(format!("{expected}, but there was no deadlock of two"));
         };
         expected.push(name);
     }
     expected.sort();
-    let same = !wait.has_outside_blocker && wait.blockers.iter().collect::<Vec<_>>() == expected;
-    (!by.is_empty() && !same).then(|| {
+    let is_same = !wait.has_outside_blocker && wait.blockers.iter().collect::<Vec<_>>() == expected;
+    (!by.is_empty() && !is_same).then(|| {
         let by = join(expected, " and ");
         format!("it should be blocked by {by}, but it {}", blocked_by(wait))
     })
@@ -148,11 +147,11 @@ fn victims_differ(expected: &[SessionName], observed: &ObservedStep<'_>) -> Opti
     }
 }
 
-fn error_differs(code: Option<&str>, says: Option<&str>, failure: &Failure) -> Option<String> {
+fn error_differs(code: Option<&str>, message: Option<&str>, failure: &Failure) -> Option<String> {
     let same_code = code.is_none_or(|code| failure.code == code);
-    let same_words = says.is_none_or(|says| failure.message.contains(says));
+    let same_words = message.is_none_or(|message| failure.message.contains(message));
     (!same_code || !same_words).then(|| {
-        let wanted = [code.map(str::to_owned), says.map(|says| format!("`{says}`"))];
+        let wanted = [code.map(str::to_owned), message.map(|message| format!("`{message}`"))];
         let wanted = join(wanted.into_iter().flatten(), " ");
         format!("it should fail with {wanted}, but it {}", failed(failure))
     })
@@ -169,16 +168,15 @@ fn rows_differ(expected: &ExpectedRows, answer: &Answer) -> Option<String> {
     (!agree).then(|| format!("expected `{expected}`, but it gave {}", rows_text(answer)))
 }
 
-/// Finds each expected row among those that are left. A cell may match anything, so it matters which row is
-/// taken for which; rows of transcripts are few.
+/// Tries all assignments of rows to expected rows, because a cell may match any value; transcripts have few rows.
 fn agree_in_any_order(expected: &[Vec<ExpectedCell>], rows: &[Vec<Option<String>>]) -> bool {
     let Some((first, rest)) = expected.split_first() else { return rows.is_empty() };
     expected.len() == rows.len()
         && (0..rows.len()).any(|at| {
             row_agrees(first, &rows[at]) && {
-                let mut left = rows.to_vec();
-                left.remove(at);
-                agree_in_any_order(rest, &left)
+                let mut remaining = rows.to_vec();
+                remaining.remove(at);
+                agree_in_any_order(rest, &remaining)
             }
         })
 }
@@ -192,7 +190,7 @@ fn row_agrees(expected: &[ExpectedCell], row: &[Option<String>]) -> bool {
         })
 }
 
-/// Compares as numbers if both are, as booleans if both are, else as texts.
+/// Compares as numbers if both are numbers, as booleans if both are booleans, else as texts.
 fn same_value(a: &str, b: &str) -> bool {
     match (decimal(a), decimal(b)) {
         (Some(a), Some(b)) => a == b,
@@ -203,7 +201,7 @@ fn same_value(a: &str, b: &str) -> bool {
     }
 }
 
-/// Returns a decimal number in its shortest form: sign, whole part and fraction, exact whatever its length.
+/// Returns a decimal number in its shortest form: sign, whole part and fraction, exact for any length.
 fn decimal(text: &str) -> Option<(bool, &str, &str)> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
@@ -216,7 +214,7 @@ fn decimal(text: &str) -> Option<(bool, &str, &str)> {
     Some((digits.len() < text.len() && !zero, whole, fraction))
 }
 
-/// `was done`, `is blocked by A (row 1 of t)`, `failed: …`: what follows "but it".
+/// Returns the words after "but it": `was done`, `is blocked by A (row 1 of t)`, `failed: …`.
 pub(crate) fn predicate(observation: &Observation) -> String {
     match observation {
         Observation::Done(answer) if answer.rows.is_some() => format!("gave {}", rows_text(answer)),
@@ -249,7 +247,7 @@ fn blocked_by(wait: &Wait) -> String {
 
 fn failed(failure: &Failure) -> String {
     let Failure { kind, code, message, .. } = failure;
-    let what = match kind {
+    let verb = match kind {
         FailureKind::Deadlock => "was chosen to end a deadlock",
         FailureKind::TimedOut => "timed out",
         FailureKind::Refused => "was refused",
@@ -258,7 +256,7 @@ fn failed(failure: &Failure) -> String {
         FailureKind::Other => "failed",
     };
     let space = if code.is_empty() { "" } else { " " };
-    format!("{what}: {code}{space}{message}")
+    format!("{verb}: {code}{space}{message}")
 }
 
 #[cfg(test)]
@@ -266,7 +264,7 @@ mod tests {
     use super::*;
     use crate::report::fixtures::{blocked, name, node, rows};
 
-    /// Whether an observation of B is what a file expects of it.
+    /// Returns whether an observation of B agrees with an expectation.
     fn agrees(expected: &str, observation: &Observation, victims: &[&str]) -> bool {
         let expectation = Expectation::read(expected).unwrap();
         let victims: Vec<SessionName> = victims.iter().map(|text| name(text)).collect();
@@ -276,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn values() {
+    fn values_are_compared_by_type() {
         for (a, b, same) in [
             ("30", "30.00", true),
             ("-0", "0", true),
@@ -298,9 +296,9 @@ mod tests {
     }
 
     #[test]
-    fn rows_in_order_and_not() {
+    fn observations_are_compared_with_expectations() {
         let seen = rows(&[&["1", "null"], &["2", "x"]]);
-        for (expected, is_so) in [
+        for (expected, should_agree) in [
             ("rows (1, null) (2, *)", true),
             ("rows (2, x) (1, null)", false),
             ("rows (2, x) (1, null), in any order", true),
@@ -311,40 +309,31 @@ mod tests {
             ("rows 1 2", false),
             ("rows 1 2, in any order", false),
         ] {
-            assert_eq!(agrees(expected, &seen, &[]), is_so, "{expected}");
+            assert_eq!(agrees(expected, &seen, &[]), should_agree, "{expected}");
         }
-    }
-
-    #[test]
-    fn blockers() {
-        for (expected, has_outside_blocker, is_so) in [
-            ("blocked", false, true),
-            ("blocked by A on node u1", false, true),
-            ("blocked by C", false, false),
-            ("blocked by A and C", false, false),
-            ("blocked by A on row", false, false),
-            ("blocked by A on node u2", false, false),
-            ("blocked by A", true, false),
+        let mut seen = blocked("B", &["A"], Some(node("u1")));
+        for (expected, should_agree) in [
+            ("blocked", true),
+            ("blocked by A on node u1", true),
+            ("blocked by C", false),
+            ("blocked by A and C", false),
+            ("blocked by A on row", false),
+            ("blocked by A on node u2", false),
         ] {
-            let Observation::Blocked(wait) = blocked("B", &["A"], Some(node("u1"))) else {
-                panic!()
-            };
-            let seen = Observation::Blocked(Wait { has_outside_blocker, ..wait });
-            assert_eq!(agrees(expected, &seen, &[]), is_so, "{expected}");
+            assert_eq!(agrees(expected, &seen, &[]), should_agree, "{expected}");
         }
-    }
-
-    #[test]
-    fn victims() {
-        let cases: [(&str, &[&str], bool); 5] = [
-            ("deadlock, A or B", &["A"], true),
+        if let Observation::Blocked(wait) = &mut seen {
+            wait.has_outside_blocker = true;
+        }
+        assert!(!agrees("blocked by A", &seen, &[]));
+        for (expected, chosen, should_agree) in [
+            ("deadlock, A or B", &["A"][..], true),
             ("deadlock", &["B"], true),
             ("deadlock", &["A"], false),
             ("deadlock, A or B", &[], false),
             ("deadlock, A or B", &["A", "B"], false),
-        ];
-        for (expected, chosen, is_so) in cases {
-            assert_eq!(agrees(expected, &rows(&[]), chosen), is_so, "{expected} {chosen:?}");
+        ] {
+            assert_eq!(agrees(expected, &rows(&[]), chosen), should_agree, "{expected} {chosen:?}");
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The exhaustive matrix, run: every ordered pair of 2×2×2 at every place, and controls that show that it
-//! can disagree.
+//! Runs the exhaustive matrix: every ordered pair of 2×2×2 at every place, and controls that show that it can disagree.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -14,13 +13,13 @@ use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
 fn server(engine: Engine) -> Option<&'static Server> {
-    // They end with this process, however that ends.
+    // The servers end with this process, even if it is killed.
     static SERVERS: [OnceLock<Option<Server>>; 3] = [const { OnceLock::new() }; 3];
-    let which = Engine::SERVERS.iter().position(|server| *server == engine)?;
-    SERVERS[which].get_or_init(|| Server::for_tests(engine.server()?)).as_ref()
+    let index = Engine::SERVERS.iter().position(|server| *server == engine)?;
+    SERVERS[index].get_or_init(|| Server::for_tests(engine.server()?)).as_ref()
 }
 
-/// None where the server is not installed and this is not CI.
+/// Returns `None` if the server is not installed and this is not CI.
 async fn run(options: MatrixOptions) -> Option<MatrixReport> {
     let mut lab = Lab::new().unwrap();
     for place in &options.places {
@@ -33,7 +32,7 @@ async fn run(options: MatrixOptions) -> Option<MatrixReport> {
     Some(report)
 }
 
-async fn every_pair_is_what_the_rules_say(engine: Engine) {
+async fn every_pair_agrees(engine: Engine) {
     let options = MatrixOptions { places: Place::all([engine]), ..MatrixOptions::default() };
     let Some(report) = run(options).await else { return };
     assert!(report.agrees(), "{}", report.text(false));
@@ -42,11 +41,11 @@ async fn every_pair_is_what_the_rules_say(engine: Engine) {
         assert_eq!((counts.pairs, counts.blocked, counts.granted), (196, 54, 142));
     }
     assert_eq!(report.distinct_boards().len(), 1);
-    until_nothing_is_left(engine).await;
+    wait_until_no_database_is_left(engine).await;
 }
 
 /// All nine combinations, on a tree in which each relation occurs once.
-async fn every_mode_is_what_the_rules_say(engine: Engine) {
+async fn every_mode_agrees(engine: Engine) {
     let options = MatrixOptions {
         tree: TreeSize { users: 1, accounts: 1, resources: 2 },
         places: Place::all([engine]),
@@ -57,17 +56,19 @@ async fn every_mode_is_what_the_rules_say(engine: Engine) {
     assert!(report.agrees(), "{}", report.text(false));
 }
 
-/// Polls until there is no database of ours: other tests have some too, but not for ever.
-async fn until_nothing_is_left(engine: Engine) {
+/// Waits until the lab has no databases on the server: other tests have some too, but not for long.
+async fn wait_until_no_database_is_left(engine: Engine) {
     let nothing = async {
         while !leftovers(engine).await.is_empty() {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(Duration::from_secs(30), nothing).await.expect("databases are removed");
+    timeout(Duration::from_secs(30), nothing)
+        .await
+        .expect("databases were not removed within the limit");
 }
 
-/// Databases of ours that are still there and that nobody is connected to.
+/// Returns the lab's databases that no session is connected to.
 async fn leftovers(engine: Engine) -> Vec<String> {
     let Some(server) = server(engine) else { return Vec::new() };
     let named = "LIKE 'hierlock~_lab~_%' ESCAPE '~'";
@@ -97,13 +98,13 @@ macro_rules! on_each_engine {
             use super::Engine;
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn every_pair_is_what_the_rules_say() {
-                super::every_pair_is_what_the_rules_say(Engine::$engine).await;
+            async fn every_pair_agrees() {
+                super::every_pair_agrees(Engine::$engine).await;
             }
 
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn every_mode_is_what_the_rules_say() {
-                super::every_mode_is_what_the_rules_say(Engine::$engine).await;
+            async fn every_mode_agrees() {
+                super::every_mode_agrees(Engine::$engine).await;
             }
         })*
     };
@@ -116,8 +117,8 @@ on_each_engine!(
     Postgres: postgres,
 );
 
-/// The control on a server: with one bucket a level, everybody meets everybody. Were blocking guessed
-/// from the rules, this would look as usual.
+/// The control on a server: with one bucket per level, all nodes conflict. If outcomes were taken from the rules
+/// instead of the server, this would agree.
 #[tokio::test]
 async fn false_contention_is_seen_and_disagrees() {
     for engine in Engine::SERVERS {
@@ -130,13 +131,13 @@ async fn false_contention_is_seen_and_disagrees() {
         let Some(report) = run(options).await else { continue };
         let counts = report.counts();
         assert_eq!((counts.blocked, counts.granted), (36, 0), "{}", report.text(false));
-        assert_eq!(counts.disagreements, 18, "those of different users");
+        assert_eq!(counts.disagreements, 18, "not the pairs of different users");
         assert!(!report.agrees());
     }
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_told_and_the_others_are_run() {
+async fn a_missing_server_is_reported_and_the_others_run() {
     let engines = [Engine::Mysql, Engine::Memory];
     let options = MatrixOptions { places: Place::all(engines), ..MatrixOptions::default() };
     let mut report = MatrixReport::new(&options).unwrap();
@@ -144,12 +145,12 @@ async fn a_server_that_is_not_there_is_told_and_the_others_are_run() {
     assert_eq!((report.boards.len(), report.unusable.len()), (1, 3));
     assert!(report.boards[0].cells.iter().all(|cell| cell.agrees()));
     assert!(!report.agrees());
-    let said = report.text(false);
-    assert!(said.contains("mysql striped") && said.contains("3 places not run"), "{said}");
+    let text = report.text(false);
+    assert!(text.contains("mysql striped") && text.contains("3 places not run"), "{text}");
 }
 
 #[tokio::test]
-async fn progress_comes_to_its_end() {
+async fn every_case_and_step_is_an_event() {
     let options = MatrixOptions { modes: ModePair::all(), ..MatrixOptions::default() };
     let (started, finished, steps) =
         (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
@@ -169,11 +170,13 @@ async fn progress_comes_to_its_end() {
     running.await;
     assert_eq!((finished.into_inner(), steps.into_inner()), (2 * 9 * 196, 4 * 2 * 9 * 196));
     assert!(report.agrees(), "{}", report.text(false));
-    let odd = |seen: &PairOutcome| matches!(seen, PairOutcome::Unexpected { .. });
-    assert!(!report.boards.iter().flat_map(|board| &board.cells).any(|cell| odd(&cell.seen)));
+    let is_unexpected = |seen: &PairOutcome| matches!(seen, PairOutcome::Unexpected { .. });
+    assert!(
+        !report.boards.iter().flat_map(|board| &board.cells).any(|cell| is_unexpected(&cell.seen))
+    );
 }
 
-/// Stopped half way, as by a person: the databases go all the same.
+/// A run that is dropped half way removes its databases.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dropped_run_leaves_no_database() {
     for engine in Engine::SERVERS {
@@ -190,18 +193,18 @@ async fn a_dropped_run_leaves_no_database() {
             }
         });
         tokio::select! {
-            _ = running => panic!("it was to be stopped"),
+            _ = running => panic!("the run ended before it was dropped"),
             _ = has_begun.recv() => {}
         }
-        until_nothing_is_left(engine).await;
+        wait_until_no_database_is_left(engine).await;
         assert!(report.boards.is_empty() && report.unusable[0].why.contains("interrupted"));
     }
 }
 
 #[test]
-fn nothing_to_run_is_an_error() {
-    let nowhere = MatrixOptions { places: Vec::new(), ..MatrixOptions::default() };
-    assert!(MatrixReport::new(&nowhere).is_err());
+fn options_without_places_or_with_too_many_nodes_are_an_error() {
+    let no_places = MatrixOptions { places: Vec::new(), ..MatrixOptions::default() };
+    assert!(MatrixReport::new(&no_places).is_err());
     let tree = TreeSize { users: 9, accounts: 9, resources: 9 };
     let too_large = MatrixOptions { tree, ..MatrixOptions::default() };
     assert!(MatrixReport::new(&too_large).unwrap_err().to_string().contains("819"));

@@ -1,4 +1,4 @@
-//! The built-in scenarios: reality agrees with each, everywhere; and each of them can fail.
+//! The built-in scenarios: each agrees on every engine, and each can fail.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use hierlock_lab::parts::{Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionName};
@@ -9,16 +9,16 @@ use hierlock_sandbox::Server;
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
-/// As many as the command runs at a time.
+/// The default of the command.
 const JOBS: usize = 4;
 
 fn all() -> Vec<Arc<Scenario>> {
-    Scenario::builtin().unwrap_or_else(|mistakes| {
-        panic!("{}", mistakes.iter().map(ToString::to_string).collect::<String>())
+    Scenario::builtin().unwrap_or_else(|diagnostics| {
+        panic!("{}", diagnostics.iter().map(ToString::to_string).collect::<String>())
     })
 }
 
-/// A lab with the servers that are there, and those servers.
+/// Returns a lab with the installed servers, and those servers.
 async fn lab() -> (Lab, Vec<Server>) {
     let (mut lab, mut servers) = (Lab::new().unwrap(), Vec::new());
     let starting = Engine::SERVERS.map(|engine| {
@@ -44,7 +44,7 @@ async fn run(lab: &Lab, cases: &[Case]) -> Vec<Record> {
     report.records
 }
 
-fn told(records: Vec<Record>) -> String {
+fn report_text(records: Vec<Record>) -> String {
     let scenarios: Vec<ScenarioSummary> =
         all().iter().map(|scenario| ScenarioSummary::new(scenario, [])).collect();
     let report = Report { records, ..Default::default() };
@@ -52,41 +52,44 @@ fn told(records: Vec<Record>) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reality_agrees_with_all_of_them() {
+async fn every_scenario_agrees() {
     let (lab, _servers) = lab().await;
     let cases = cases();
     let records = run(&lab, &cases).await;
     let runnable = cases.iter().filter(|case| lab.has(case.place.engine)).count();
     assert_eq!(records.len(), runnable);
-    let others: Vec<Record> = records.into_iter().filter(|record| !record.agrees()).collect();
-    assert!(others.is_empty(), "{}", told(others));
+    let disagreeing: Vec<Record> = records.into_iter().filter(|record| !record.agrees()).collect();
+    assert!(disagreeing.is_empty(), "{}", report_text(disagreeing));
 }
 
-/// One case of each scenario, with the last thing that it expects turned into something else.
+/// Runs one case of each scenario, with its last expectation changed.
 #[tokio::test(flavor = "multi_thread")]
-async fn each_of_them_can_fail() {
+async fn every_scenario_can_fail() {
     let (lab, _servers) = lab().await;
-    let mut flipped = Vec::new();
+    let mut changed = Vec::new();
     for scenario in all() {
         let cases = scenario.cases();
         let Some(case) = cases.into_iter().rev().find(|case| lab.has(case.place.engine)) else {
             continue;
         };
-        flipped.push(flip(case).unwrap_or_else(|| panic!("{} expects nothing", scenario.name)));
+        changed.push(
+            with_other_expectation(case)
+                .unwrap_or_else(|| panic!("{} expects nothing", scenario.name)),
+        );
     }
-    let records = run(&lab, &flipped).await;
-    assert_eq!(records.len(), flipped.len());
+    let records = run(&lab, &changed).await;
+    assert_eq!(records.len(), changed.len());
     for record in records {
-        let is_noticed = matches!(record.verdict, Verdict::Disagrees { .. });
-        assert!(is_noticed, "{} on {}: {:?}", record.scenario, record.place, record.verdict);
+        let disagrees = matches!(record.verdict, Verdict::Disagrees { .. });
+        assert!(disagrees, "{} on {}: {:?}", record.scenario, record.place, record.verdict);
     }
 }
 
-/// Changes the last step that says what must be seen.
-fn flip(mut case: Case) -> Option<Case> {
+/// Changes the last expectation of a case.
+fn with_other_expectation(mut case: Case) -> Option<Case> {
     let step = case.steps.iter_mut().rev().find(|step| step.expected.is_some())?;
-    let was = step.expected.take()?;
-    let other = match &was.alternatives[0] {
+    let expected = step.expected.take()?;
+    let other = match &expected.alternatives[0] {
         ExpectedOutcome::Done { rows: Some(rows), .. } => {
             ExpectedOutcome::Done { rows: Some(with_another_row(rows)), changed: None }
         }
@@ -112,12 +115,12 @@ fn with_another_row(rows: &ExpectedRows) -> ExpectedRows {
 }
 
 #[test]
-fn each_of_them_says_why_where_from_and_what_to_do() {
+fn every_scenario_has_a_reason_a_seed_and_advice() {
     for scenario in all() {
         let Scenario { name, title, why, seeds, advice, text, file, .. } = &*scenario;
-        assert!(!title.is_empty() && !why.trim().is_empty(), "{name} does not say why");
-        assert!(!advice.trim().is_empty(), "{name} does not say what to do about it");
-        assert!(!seeds.is_empty(), "{name} does not say where it comes from");
+        assert!(!title.is_empty() && !why.trim().is_empty(), "{name} has no reason");
+        assert!(!advice.trim().is_empty(), "{name} has no advice");
+        assert!(!seeds.is_empty(), "{name} has no seed");
         assert_eq!(
             Scenario::format(file, text).as_ref(),
             Ok(text),
@@ -130,5 +133,5 @@ fn each_of_them_says_why_where_from_and_what_to_do() {
 fn the_page_of_scenarios_is_up_to_date() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/hierlock-scenarios.md");
     let is_current = std::fs::read_to_string(page).unwrap() == Scenario::markdown(&all());
-    assert!(is_current, "cargo run -- lab docs > docs/hierlock-scenarios.md makes it anew");
+    assert!(is_current, "cargo run -- lab docs > docs/hierlock-scenarios.md updates the page");
 }

@@ -1,83 +1,84 @@
-//! Why there is no server.
+//! The errors of the sandbox.
 
 use crate::Engine;
 use std::io;
 
-/// What the sandbox returns.
+/// The result type of the sandbox.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why there is no server.
+/// The reason why there is no server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Its programs are not on this machine.
+    /// The engine, or a part of it, is not installed.
     #[error(
-        "{engine} is not installed: {missing} was not found. Install it with: ./scripts/install-servers {engine}"
+        "{engine} is not installed, or not all of it: {missing} was not found. Install it with: \
+         ./scripts/install-servers {engine}"
     )]
     Missing {
-        /// Which.
+        /// The engine.
         engine: Engine,
-        /// What was looked for.
+        /// The program or library that was not found.
         missing: &'static str,
     },
-    /// It ended before it answered.
-    #[error("the {engine} server ended at once; it said:\n{said}")]
+    /// The server ended before it accepted connections.
+    #[error("the {engine} server ended at once; its log:\n{said}")]
     Ended {
-        /// Which.
+        /// The engine.
         engine: Engine,
-        /// The end of its log.
+        /// The last lines of its log.
         said: String,
     },
-    /// It runs, but does not answer.
-    #[error("the {engine} server does not answer; it said:\n{said}")]
+    /// The server runs, but does not accept connections.
+    #[error("the {engine} server does not answer; its log:\n{said}")]
     Silent {
-        /// Which.
+        /// The engine.
         engine: Engine,
-        /// The end of its log.
+        /// The last lines of its log.
         said: String,
     },
-    /// A step of making its data directory failed.
-    #[error("`{command}` failed; it said:\n{said}")]
+    /// A command that prepares a server or its cluster failed.
+    #[error("`{command}` failed; its output:\n{said}")]
     Step {
         /// The command.
         command: String,
-        /// What it printed.
+        /// Its output.
         said: String,
     },
-    /// The system refused something.
+    /// An error of the operating system.
     #[error("cannot {doing}: {source}")]
     Io {
-        /// What.
+        /// The attempted operation.
         doing: &'static str,
-        /// Why.
+        /// The error.
         source: io::Error,
     },
-    /// The environment names a server in a form that cannot be read.
+    /// A variable of the environment does not contain a valid address.
     #[error("{variable} is not a server: {why}")]
     Environment {
-        /// Its name.
+        /// The name of the variable.
         variable: &'static str,
-        /// What is wrong, and what would be right.
+        /// The reason, and the expected format.
         why: String,
     },
 }
 
 impl Error {
-    /// What the system refuses when we try to do that.
+    /// Returns a function that adds the attempted operation to an error of the operating system.
     pub(crate) fn io(doing: &'static str) -> impl Fn(io::Error) -> Self + Copy {
         move |source| Error::Io { doing, source }
     }
 
-    pub(crate) fn missing(engine: Engine) -> Self {
+    pub(crate) fn missing_client(engine: Engine) -> Self {
         let missing = match engine {
-            Engine::Mysql => "mysqld",
-            Engine::Mariadb => "mariadbd",
-            Engine::Postgres => "postgres",
+            Engine::Mysql => "the client program mysql",
+            Engine::Mariadb => "the client program mariadb",
+            Engine::Postgres => "the client program psql",
         };
         Error::Missing { engine, missing }
     }
 
-    /// Returns whether nothing is wrong but that the engine is not installed.
+    /// Returns whether the engine, or a part of it, is not installed.
     pub fn is_missing(&self) -> bool {
         matches!(self, Error::Missing { .. })
     }

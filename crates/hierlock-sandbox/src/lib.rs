@@ -1,5 +1,5 @@
-//! Real database servers in a temporary directory, on a loopback port and a socket. They end with the process that
-//! started them.
+//! Real database servers in a temporary directory, on a loopback port and a socket. They end when the process that
+//! started them ends.
 //!
 //! ```no_run
 //! use hierlock_sandbox::{Engine, Sandbox};
@@ -10,31 +10,34 @@
 //! ```
 //!
 //! ```text
-//!   Sandbox ──pipe──► supervisor (sh, a group of its own) ──► the server
-//!      │                  │ end of file on the pipe, for whatever reason
+//!   Sandbox ──pipe──► supervisor (sh, in its own process group) ──► the server
+//!      │                  │ end of file on the pipe, for any reason
 //!      ▼ drop, exit,      ▼
 //!        kill -9       ends the server, removes its directory
 //! ```
 //!
-//! Tests ask [`Server::for_tests`]: a server of the environment, else a sandbox, else (outside CI) a visible skip.
+//! Tests use [`Server::for_tests`]: a server named in the environment, else a sandbox, else (outside CI) a skip with a
+//! message. [`SandboxCluster`] starts several servers that replicate.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod cluster;
 mod error;
 mod installation;
+mod launch;
 #[cfg(feature = "proxy")]
 pub mod proxy;
 mod server;
 mod supervisor;
 
-/// The same test on each server: a module of the name of each function, which takes an [`Engine`]. Needs tokio.
+/// Runs the same tests on each server: a module per test function, which takes an [`Engine`]. Needs tokio.
 ///
 /// ```
 /// use hierlock_sandbox::{Engine, on_each_server};
 ///
-/// on_each_server!(it_has_a_name);
+/// on_each_server!(an_engine_has_a_name);
 ///
-/// async fn it_has_a_name(engine: Engine) {
+/// async fn an_engine_has_a_name(engine: Engine) {
 ///     assert!(!engine.to_string().is_empty());
 /// }
 /// # fn main() {}
@@ -54,23 +57,25 @@ macro_rules! on_each_server {
     };
 }
 
+pub use cluster::{SandboxCluster, Topology};
 pub use error::{Error, Result};
 pub use hierlock_engine::Dialect as Engine;
 pub use server::Server;
 
 use installation::Installation;
+use launch::Launch;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use supervisor::Supervisor;
 
-/// How long a server may take to answer.
+/// The time limit for a server to accept connections.
 const READY_LIMIT: Duration = Duration::from_secs(90);
-/// How often a starting server is probed.
+/// The pause between two checks of a starting server.
 const READY_CHECK_PAUSE: Duration = Duration::from_millis(20);
-/// How often another port is tried, if the first was taken in the meantime.
+/// The maximum number of starts, each on a new port, because another process may take the port in the meantime.
 const MAX_START_TRIES: usize = 3;
 
-/// A running server. Dropping it ends the server and removes everything that it wrote.
+/// A running server. Dropping it ends the server and removes its files.
 #[derive(Debug)]
 pub struct Sandbox {
     engine: Engine,
@@ -80,65 +85,60 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Starts a server; it answers when this returns, some seconds later.
+    /// Starts a server. It accepts connections when this returns, after some seconds.
     ///
     /// # Errors
-    /// The engine is not installed ([`Error::is_missing`]), or its server does not start, with what it said.
+    /// The engine is not installed ([`Error::is_missing`]), or its server does not start; then the error contains its
+    /// log.
     pub fn start(engine: Engine) -> Result<Self> {
         Self::start_with(engine, &[])
     }
 
-    /// As [`start`](Self::start), with more on the server's command line. What has to be known when its data directory
-    /// is made (`--lower-case-table-names` of MySQL) is given there too.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
+    /// Like [`start`](Self::start), with further options on the server's command line. Options for the initialization
+    /// of the data directory (`--lower-case-table-names` of MySQL) are passed there too.
     pub fn start_with(engine: Engine, options: &[&str]) -> Result<Self> {
-        let mut tries = 1..MAX_START_TRIES;
-        loop {
-            match Self::try_start(engine, options) {
-                // Somebody else may have taken the port between our choosing and its using it.
-                Err(Error::Ended { .. }) if tries.next().is_some() => {}
-                other => return other,
-            }
-        }
+        let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
+        let has_ended = |error: &Error| matches!(error, Error::Ended { .. });
+        retry(has_ended, || {
+            Self::launch(&Launch { options: options.clone(), ..Launch::new(engine) })
+        })
     }
 
-    /// As [`start`](Self::start), for a test, which is skipped with a message where there is no engine, except in CI.
+    /// Like [`start`](Self::start), for a test. Returns None with a message if the engine is not installed, except in
+    /// CI.
     ///
     /// # Panics
-    /// There is no server, unless it is only missing and this is not CI.
+    /// The server does not start, or it is not installed and this is CI.
     pub fn for_tests(engine: Engine) -> Option<Self> {
         Self::for_tests_with(engine, &[])
     }
 
-    /// The same, with more on the server's command line.
-    ///
-    /// # Panics
-    /// As [`for_tests`](Self::for_tests).
+    /// Like [`for_tests`](Self::for_tests), with further options on the server's command line.
     pub fn for_tests_with(engine: Engine, options: &[&str]) -> Option<Self> {
         server::or_skip(Self::start_with(engine, options))
     }
 
-    fn try_start(engine: Engine, options: &[&str]) -> Result<Self> {
+    fn launch(launch: &Launch) -> Result<Self> {
+        let engine = launch.engine;
         let installation = installation::find(engine)?;
-        let directory = tempfile::Builder::new().prefix(&format!("hierlock-{engine}-")).tempdir();
-        let directory = directory.map_err(Error::io("make a directory for the server"))?;
-        let (port, user) = (free_port()?, installation.user());
-        supervisor::give_directory(user, directory.path())?;
-        let mut prepare = installation.prepare(directory.path(), options)?;
-        supervisor::run(&mut prepare, user, directory.path())?;
+        let directory = launch.prepare(&*installation)?;
+        let port = free_port()?;
         let mut serve = installation.serve(directory.path(), port);
-        serve.args(options);
-        let supervisor = Supervisor::start(serve, user, directory)?;
+        serve.args(&launch.options);
+        let supervisor = Supervisor::start(serve, installation.user(), directory)?;
         let sandbox = Self { engine, port, url: installation.url(port), supervisor };
         sandbox.until_ready(&*installation)?;
         Ok(sandbox)
     }
 
     fn until_ready(&self, installation: &dyn Installation) -> Result<()> {
+        self.until(|| Ok(installation.is_ready(self.port, self.directory())))
+    }
+
+    /// Waits until a condition is met. Fails if the server ends, or after [`READY_LIMIT`].
+    fn until(&self, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
         let begun = Instant::now();
-        while !installation.is_ready(self.port, self.directory()) {
+        while !condition()? {
             if self.supervisor.has_ended() {
                 return Err(Error::Ended { engine: self.engine, said: self.supervisor.log() });
             }
@@ -147,7 +147,13 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Waits a little, unless it has taken too long already.
+    /// Runs statements with the client program, and returns its output.
+    fn run_sql(&self, sql: &str) -> Result<String> {
+        let client = self.client().ok_or_else(|| Error::missing_client(self.engine))?;
+        supervisor::run_with_input(client, sql)
+    }
+
+    /// Waits for [`READY_CHECK_PAUSE`]. Fails after [`READY_LIMIT`].
     fn pause(&self, begun: Instant) -> Result<()> {
         if begun.elapsed() > READY_LIMIT {
             return Err(Error::Silent { engine: self.engine, said: self.supervisor.log() });
@@ -156,10 +162,10 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Restarts a server that was killed, on its data and at the same address.
+    /// Restarts a killed server on its data and at the same address.
     ///
     /// # Errors
-    /// It has not ended, or does not start, with what it said.
+    /// The server has not ended, or does not start; then the error contains its log.
     pub fn restart(&mut self) -> Result<()> {
         let installation = installation::find(self.engine)?;
         let begun = Instant::now();
@@ -176,33 +182,53 @@ impl Sandbox {
         }
     }
 
-    /// Returns which server it is.
+    /// Returns the engine.
     pub fn engine(&self) -> Engine {
         self.engine
     }
 
-    /// Returns how to connect: as an administrator, without a password, over TCP.
+    /// Returns the URL: as an administrator, without a password, over TCP.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Returns where it keeps its files; its socket is in there too.
+    /// Returns the client program of the package (`mysql`, `mariadb`, `psql`), which reads SQL from standard input;
+    /// None if it is not installed.
+    pub fn client(&self) -> Option<std::process::Command> {
+        installation::find(self.engine).ok()?.client(self.port)
+    }
+
+    /// Returns the directory of the server's files, including its socket.
     pub fn directory(&self) -> &Path {
         &self.supervisor.directory
     }
 
-    /// Returns the process number of the server itself.
+    /// Returns the process id of the server itself.
     pub fn pid(&self) -> Option<u32> {
         std::fs::read_to_string(self.directory().join("server.pid")).ok()?.trim().parse().ok()
     }
 
-    /// Lets it run on after this process has ended; returns how to end it.
+    /// Keeps the server running after this process has ended. Returns the command that ends it.
     pub fn keep(self) -> String {
         self.supervisor.keep()
     }
 }
 
-/// Returns a port that is free at this moment.
+/// Starts again, on another port, after a retryable error: another process may have taken the port since it was chosen.
+fn retry<T>(
+    is_retryable: impl Fn(&Error) -> bool,
+    mut start: impl FnMut() -> Result<T>,
+) -> Result<T> {
+    let mut tries = 1..MAX_START_TRIES;
+    loop {
+        match start() {
+            Err(error) if is_retryable(&error) && tries.next().is_some() => {}
+            other => return other,
+        }
+    }
+}
+
+/// Returns a port that is free at the moment.
 fn free_port() -> Result<u16> {
     std::net::TcpListener::bind(("127.0.0.1", 0))
         .and_then(|listener| listener.local_addr())

@@ -1,12 +1,13 @@
-//! A network between a client and a server, for tests: it counts round trips, and fails as networks do. Feature `proxy`.
+//! A proxy between a client and a server, for tests: it counts round trips and injects network faults. Feature `proxy`.
 //!
 //! ```text
 //!   client ──► Proxy ──► server
 //!     set_mode(NetworkMode): for all connections, or all that are open now
-//!     inject(FaultTrigger, Fault): one connection, at one of the next requests
+//!     inject(FaultTrigger, Fault): for one connection, at one of the next requests
 //! ```
 #![expect(clippy::unwrap_used, reason = "it is for tests, which may panic")]
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -14,68 +15,68 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// What the network does with what it gets.
+/// The behaviour of the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NetworkMode {
-    /// Everything arrives.
+    /// Everything is forwarded.
     #[default]
     Passes,
-    /// Everything arrives, each byte by itself.
+    /// Everything is forwarded, byte by byte.
     SplitsBytes,
-    /// The client's side of the first so many connections is reset. The server is not told.
+    /// The client's side of the first connections, this many, is reset. The server's side stays open.
     ResetsClients(usize),
-    /// Nothing is forwarded either way; sockets stay open, and new ones are accepted.
+    /// Nothing is forwarded in either direction. Connections stay open, and new ones are accepted.
     Stalls,
-    /// The same, but only for the connection of this number, counted from 0.
+    /// Like `Stalls`, for the connection with this number only, counted from 0.
     StallsOne(usize),
-    /// The same for the first so many connections, as if a firewall had forgotten them.
+    /// Like `Stalls`, for the first connections, this many, as if a firewall had forgotten them.
     StallsOpened(usize),
-    /// What the client says still arrives; the server's answers end.
+    /// Requests are forwarded; the client's side is closed for answers.
     HalfClosesToClient,
-    /// The server's answers still arrive; what the client says ends.
+    /// Answers are forwarded; the server's side is closed for requests.
     HalfClosesToServer,
-    /// Both sides are closed, and new connections too.
+    /// All connections are closed on both sides, also new ones.
     Drops,
 }
 
 /// The request at which a fault occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultTrigger {
-    /// The request after so many others.
+    /// The request after this many others.
     After(usize),
-    /// The next request that contains these words.
+    /// The next request that contains this text.
     Says(&'static str),
-    /// The next request that ends with these words.
+    /// The next request that ends with this text.
     EndsWith(&'static str),
 }
 
-/// What happens to one connection at a request.
+/// A fault of one connection at a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The request arrives, but no answer; neither side is told.
+    /// The request is forwarded, but no answer. Both sides stay open.
     LoseAnswers,
-    /// The request arrives; then the client's side is reset, and the server's stays open.
+    /// The request is forwarded; then the client's side is reset. The server's side stays open.
     ResetClient,
-    /// The server's side is reset, and the client's stays open, in silence.
+    /// The server's side is reset. The client's side stays open and silent.
     ResetServer,
-    /// The request arrives; then the client is told that there are no more answers. The server's side stays open.
+    /// The request is forwarded; then the client's side is closed for answers. The server's side stays open.
     HalfCloseToClient,
-    /// The request arrives; then the server is told that there are no more requests. Answers still arrive.
+    /// The request is forwarded; then the server's side is closed for requests. Answers are still forwarded.
     HalfCloseToServer,
-    /// From now on each byte is written by itself, both ways.
+    /// From now on bytes are forwarded one by one, in both directions.
     SplitBytes,
-    /// The connection is closed, and the request does not arrive.
+    /// The connection is closed, and the request is not forwarded.
     CloseBeforeRequest,
-    /// The connection is closed when the request was answered, and the answer does not arrive.
+    /// The connection is closed after the server has answered, and the answer is not forwarded.
     CloseBeforeAnswer,
-    /// The same, and from then on the whole network [drops](NetworkMode::Drops) everything.
+    /// Like `CloseBeforeAnswer`, and from then on the whole network [drops](NetworkMode::Drops) all connections.
     DropAllBeforeAnswer,
-    /// The connection is closed; the request arrives at [`deliver_late_request`](Proxy::deliver_late_request).
+    /// The connection is closed, and the request is forwarded by [`deliver_late_request`](Proxy::deliver_late_request).
     DelayRequest,
 }
 
 impl Fault {
-    /// Those that leave a side of the connection open, or as it was.
+    /// The faults that leave a side of the connection open.
     pub const ALL: [Fault; 6] = [
         Fault::LoseAnswers,
         Fault::ResetClient,
@@ -85,7 +86,7 @@ impl Fault {
         Fault::SplitBytes,
     ];
 
-    /// Returns whether it ends the connection otherwise than by passing on that a side has ended.
+    /// Returns whether the fault breaks the connection in another way than by forwarding the end of a side.
     fn breaks_connection(self) -> bool {
         use Fault::{HalfCloseToClient, HalfCloseToServer, ResetClient, ResetServer};
         matches!(self, ResetClient | ResetServer | HalfCloseToClient | HalfCloseToServer)
@@ -95,18 +96,20 @@ impl Fault {
 #[derive(Default)]
 struct Network {
     mode: watch::Sender<NetworkMode>,
-    /// What one connection meets, once.
+    /// The injected fault of one connection.
     fault: Mutex<Option<(FaultTrigger, Fault)>>,
-    /// What is late may arrive now.
+    /// Notified when a late request may be forwarded.
     late_request: Notify,
-    /// What is held back, of whoever was the last to speak while it stalls.
+    /// The last data that was held back by a stall.
     held: Mutex<Option<Vec<u8>>>,
-    /// How many round trips each connection has made: one begins when the client speaks after the server did.
+    /// The number of round trips of each connection. One begins when the client sends after the server did.
     round_trips: Mutex<Vec<usize>>,
+    /// The connections whose client's side is open.
+    open_clients: watch::Sender<BTreeSet<usize>>,
 }
 
 impl Network {
-    /// Returns the fault that this request meets.
+    /// Returns the fault to inject at this request.
     fn fault(&self, request: &[u8]) -> Option<Fault> {
         let mut injected = self.fault.lock().unwrap();
         let (trigger, fault) = injected.as_mut()?;
@@ -119,7 +122,7 @@ impl Network {
             FaultTrigger::Says(words) => {
                 request.windows(words.len()).any(|part| part == words.as_bytes())
             }
-            // A text of PostgreSQL's ends with a zero.
+            // A text of PostgreSQL's protocol ends with a zero byte.
             FaultTrigger::EndsWith(words) => {
                 request.strip_suffix(&[0]).unwrap_or(request).ends_with(words.as_bytes())
             }
@@ -133,16 +136,16 @@ impl Network {
     }
 }
 
-/// A network before a server.
+/// A proxy in front of a server.
 pub struct Proxy {
-    /// Of the database, but through here.
+    /// The URL of the database through the proxy.
     pub url: String,
     network: Arc<Network>,
     accepts: AbortHandle,
 }
 
 impl Proxy {
-    /// Opens a network before the database of a URL.
+    /// Starts a proxy in front of the database of a URL.
     pub async fn before(url: &str) -> Self {
         let (login, rest) = url.rsplit_once('@').unwrap();
         let (server, rest) = rest.split_once('/').unwrap();
@@ -162,48 +165,52 @@ impl Proxy {
         Self { url, network, accepts: accepts.abort_handle() }
     }
 
-    /// Changes what it does with everything.
+    /// Sets the behaviour for all connections.
     pub fn set_mode(&self, mode: NetworkMode) {
         *self.network.held.lock().unwrap() = None;
         self.network.mode.send_replace(mode);
     }
 
-    /// Forwards nothing any more on what is open now.
+    /// Stalls the connections that are open now.
     pub fn stall_opened(&self) {
         self.set_mode(NetworkMode::StallsOpened(self.connections()));
     }
 
-    /// Resets the client's side of what is open now; the server does not hear of it.
-    pub fn reset_clients(&self) {
-        self.set_mode(NetworkMode::ResetsClients(self.connections()));
+    /// Resets the client's side of the connections that are open now, and waits until they are reset. The server's side
+    /// stays open.
+    pub async fn reset_clients(&self) {
+        let opened = self.connections();
+        self.set_mode(NetworkMode::ResetsClients(opened));
+        let are_reset = |open: &BTreeSet<usize>| open.first().is_none_or(|first| *first >= opened);
+        let _ = self.network.open_clients.subscribe().wait_for(are_reset).await;
     }
 
-    /// Lets one connection fail: whichever that request comes on.
+    /// Injects a fault into the connection on which the triggering request is sent.
     pub fn inject(&self, when: FaultTrigger, fault: Fault) {
         *self.network.fault.lock().unwrap() = Some((when, fault));
     }
 
-    /// Returns whether that request has come.
+    /// Returns whether the triggering request has been sent.
     pub fn has_injected(&self) -> bool {
         self.network.fault.lock().unwrap().is_none()
     }
 
-    /// Lets a request arrive that is [late](Fault::DelayRequest).
+    /// Forwards the request that a [delay](Fault::DelayRequest) holds back.
     pub fn deliver_late_request(&self) {
         self.network.late_request.notify_one();
     }
 
-    /// Returns how many have been opened so far.
+    /// Returns the number of connections opened so far.
     pub fn connections(&self) -> usize {
         self.network.round_trips.lock().unwrap().len()
     }
 
-    /// Returns the round trips so far of the connection that was opened first.
+    /// Returns the number of round trips of the first connection.
     pub fn round_trips(&self) -> usize {
         self.network.round_trips.lock().unwrap()[0]
     }
 
-    /// Returns what it holds back, of whoever was the last to speak while it stalls.
+    /// Returns the last data that was held back by a stall.
     pub fn held(&self) -> Option<Vec<u8>> {
         self.network.held.lock().unwrap().clone()
     }
@@ -223,11 +230,11 @@ impl Drop for Proxy {
 
 enum Delivery {
     Now,
-    /// Now, and nothing after it.
+    /// Forwards it now, and nothing after it.
     Last,
-    /// When the network lets late requests arrive.
+    /// Forwards it when the network delivers late requests.
     Later,
-    /// Not this; what comes after it is asked about again.
+    /// Discards it; the following data is decided on again.
     Lost,
     Never,
 }
@@ -235,7 +242,7 @@ enum Delivery {
 struct ProxyConnection {
     number: usize,
     network: Arc<Network>,
-    /// Whether the client was the last to speak.
+    /// Whether the client was the last to send.
     client_speaks: AtomicBool,
     fault: OnceLock<Fault>,
 }
@@ -246,6 +253,7 @@ impl ProxyConnection {
         let number = round_trips.len();
         round_trips.push(0);
         drop(round_trips);
+        network.open_clients.send_if_modified(|open| open.insert(number));
         Self { number, network, client_speaks: AtomicBool::new(false), fault: OnceLock::new() }
     }
 
@@ -262,14 +270,18 @@ impl ProxyConnection {
     async fn run(self, mut client: TcpStream, server: String) {
         self.network.wait_for_mode(|mode| !self.stalls(*mode)).await;
         let Ok(mut server) = TcpStream::connect(&server).await else { return };
-        // A byte by itself is to be a packet by itself.
+        // Without delay, so that each byte is a packet.
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         if let Some(fault) = self.pass(&mut client, &mut server).await {
-            break_connection(fault, client, server).await;
+            self.break_connection(fault, client, server).await;
         }
     }
 
-    /// Passes everything on, both ways, until both have ended or the connection is to be broken.
+    fn client_is_closed(&self) {
+        self.network.open_clients.send_if_modified(|open| open.remove(&self.number));
+    }
+
+    /// Forwards in both directions until both have ended or the connection must be broken.
     async fn pass(&self, client: &mut TcpStream, server: &mut TcpStream) -> Option<Fault> {
         let (mut client, mut server) = (client.split(), server.split());
         let (hung_up, broken) = (Notify::new(), Notify::new());
@@ -320,7 +332,7 @@ impl ProxyConnection {
                 _ = until(NetworkMode::HalfClosesToClient) => {}
                 () = hung_up.notified() => {}
             }
-            // It ends as its fault says.
+            // The fault decides how this direction ends.
             if is_broken() || self.fault.get() == Some(&Fault::LoseAnswers) {
                 std::future::pending::<()>().await;
             }
@@ -336,7 +348,7 @@ impl ProxyConnection {
         }
     }
 
-    /// Passes everything on in one direction, as long as the network lets it.
+    /// Forwards one direction, as long as the network allows it.
     async fn pump(
         &self,
         from: &mut (impl AsyncReadExt + Unpin),
@@ -367,7 +379,7 @@ impl ProxyConnection {
                 if to.write_all(part).await.is_err() {
                     return;
                 }
-                // The other side may read it before the next one comes.
+                // Lets the other side read this part before the next one.
                 tokio::task::yield_now().await;
             }
             if matches!(delivery, Delivery::Last) {
@@ -375,43 +387,55 @@ impl ProxyConnection {
             }
         }
     }
-}
 
-/// Breaks a connection, and keeps open what the fault leaves open for as long as the other side wants that.
-async fn break_connection(fault: Fault, mut client: TcpStream, mut server: TcpStream) {
-    match fault {
-        Fault::ResetClient => reset(client, server).await,
-        Fault::ResetServer => reset(server, client).await,
-        Fault::HalfCloseToClient => {
-            let _ = client.shutdown().await;
-            let (mut from_server, mut to_server) = server.split();
-            let requests = async {
-                let _ = tokio::io::copy(&mut client, &mut to_server).await;
-                // The client has gone, and the server is not told.
-                std::future::pending::<()>().await;
-            };
-            tokio::select! {
-                () = discard(&mut from_server) => {}
-                () = requests => {}
+    /// Breaks a connection. The sides that the fault leaves open stay open until their peers close them.
+    async fn break_connection(&self, fault: Fault, mut client: TcpStream, mut server: TcpStream) {
+        match fault {
+            Fault::ResetClient => {
+                reset(client);
+                self.client_is_closed();
+                discard(&mut server).await;
             }
-        }
-        Fault::HalfCloseToServer => {
-            let _ = server.shutdown().await;
-            let (mut from_client, mut to_client) = client.split();
-            tokio::select! {
-                _ = tokio::io::copy(&mut server, &mut to_client) => {}
-                () = discard(&mut from_client) => {}
+            Fault::ResetServer => {
+                reset(server);
+                discard(&mut client).await;
             }
+            Fault::HalfCloseToClient => {
+                let _ = client.shutdown().await;
+                let (mut from_server, mut to_server) = server.split();
+                let requests = async {
+                    let _ = tokio::io::copy(&mut client, &mut to_server).await;
+                    // The client has closed, but the server's side stays open.
+                    std::future::pending::<()>().await;
+                };
+                tokio::select! {
+                    () = discard(&mut from_server) => {}
+                    () = requests => {}
+                }
+            }
+            Fault::HalfCloseToServer => {
+                let _ = server.shutdown().await;
+                let (mut from_client, mut to_client) = client.split();
+                tokio::select! {
+                    _ = tokio::io::copy(&mut server, &mut to_client) => {}
+                    () = discard(&mut from_client) => {}
+                }
+            }
+            _ => {}
         }
-        _ => {}
     }
 }
 
-/// Resets one side, and keeps the other open in silence.
-async fn reset(one: TcpStream, mut other: TcpStream) {
-    let _ = one.set_zero_linger();
-    drop(one);
-    discard(&mut other).await;
+impl Drop for ProxyConnection {
+    fn drop(&mut self) {
+        self.client_is_closed();
+    }
+}
+
+/// Closes one side with a reset.
+fn reset(side: TcpStream) {
+    let _ = side.set_zero_linger();
+    drop(side);
 }
 
 async fn discard(from: &mut (impl AsyncReadExt + Unpin)) {

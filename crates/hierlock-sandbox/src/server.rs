@@ -1,77 +1,65 @@
-//! A server for a test: one that the environment names, else a sandbox.
+//! A server for tests: one named in the environment, else a sandbox.
 
 use crate::error::{Error, Result};
 use crate::{Engine, Sandbox};
 use hierlock_engine::ServerUrl;
-use std::fmt;
 
 /// A server to connect to.
+#[derive(Debug)]
 pub enum Server {
-    /// Somebody else's, named in the environment.
-    Given {
-        /// Which kind.
+    /// An existing server, named in the environment.
+    External {
+        /// The engine.
         engine: Engine,
-        /// How to connect.
-        url: String,
+        /// The URL.
+        url: ServerUrl,
     },
-    /// Our own.
-    Own(Sandbox),
-}
-
-/// Its URL may hold a password, and is not shown.
-impl fmt::Debug for Server {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Server::Given { engine, .. } => {
-                f.debug_struct("Given").field("engine", engine).finish_non_exhaustive()
-            }
-            Server::Own(sandbox) => f.debug_tuple("Own").field(sandbox).finish(),
-        }
-    }
+    /// A sandbox.
+    Sandbox(Sandbox),
 }
 
 impl Server {
-    /// Returns the server that `HIERLOCK_MYSQL_URL`, `HIERLOCK_MARIADB_URL` or `HIERLOCK_POSTGRES_URL` names (for MySQL
-    /// also `MYSQL_DSN`, as a URL or in its Go form), else a new sandbox.
+    /// Returns the server in `HIERLOCK_MYSQL_URL`, `HIERLOCK_MARIADB_URL` or `HIERLOCK_POSTGRES_URL` (for MySQL also
+    /// `MYSQL_DSN`, a URL or a Go DSN), else a new sandbox.
     ///
     /// # Errors
-    /// As [`Sandbox::start`]; also a variable that cannot be read.
+    /// As for [`Sandbox::start`], and for an invalid variable.
     pub fn get(engine: Engine) -> Result<Self> {
-        match given(engine, |name| std::env::var(name).ok())? {
-            Some(url) => Ok(Server::Given { engine, url }),
-            None => Sandbox::start(engine).map(Server::Own),
+        match url_from_environment(engine, |name| std::env::var(name).ok())? {
+            Some(url) => Ok(Server::External { engine, url: url.into() }),
+            None => Sandbox::start(engine).map(Server::Sandbox),
         }
     }
 
-    /// As [`get`](Self::get), for a test, which is skipped with a message where there is no engine, except in CI.
+    /// Like [`get`](Self::get), for a test. Returns None with a message if the engine is not installed, except in CI.
     ///
     /// # Panics
-    /// There is no server, unless it is only missing and this is not CI.
+    /// The server does not start, or it is not installed and this is CI.
     pub fn for_tests(engine: Engine) -> Option<Self> {
         or_skip(Self::get(engine))
     }
 
-    /// Returns which kind it is.
+    /// Returns the engine.
     pub fn engine(&self) -> Engine {
         match self {
-            Server::Given { engine, .. } => *engine,
-            Server::Own(sandbox) => sandbox.engine(),
+            Server::External { engine, .. } => *engine,
+            Server::Sandbox(sandbox) => sandbox.engine(),
         }
     }
 
-    /// Returns how to connect.
+    /// Returns the URL.
     pub fn url(&self) -> &str {
         match self {
-            Server::Given { url, .. } => url,
-            Server::Own(sandbox) => sandbox.url(),
+            Server::External { url, .. } => url.expose(),
+            Server::Sandbox(sandbox) => sandbox.url(),
         }
     }
 }
 
-/// What is only missing is skipped, and says so; except in CI.
-pub(crate) fn or_skip<T>(found: Result<T>) -> Option<T> {
-    match found {
-        Ok(found) => Some(found),
+/// Returns None with a message if the engine is not installed, except in CI. Panics on other errors.
+pub(crate) fn or_skip<T>(result: Result<T>) -> Option<T> {
+    match result {
+        Ok(server) => Some(server),
         Err(error) if error.is_missing() && std::env::var_os("CI").is_none() => {
             eprintln!("skipped, because {error}");
             None
@@ -80,8 +68,12 @@ pub(crate) fn or_skip<T>(found: Result<T>) -> Option<T> {
     }
 }
 
-/// The URL of the server that the environment names. What cannot be read may hold a password, and is not shown.
-fn given(engine: Engine, variable: impl Fn(&str) -> Option<String>) -> Result<Option<String>> {
+/// Returns the URL of the server in the environment. An invalid value may contain a password, so errors do not contain
+/// it.
+fn url_from_environment(
+    engine: Engine,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Option<String>> {
     let own = match engine {
         Engine::Mysql => "HIERLOCK_MYSQL_URL",
         Engine::Mariadb => "HIERLOCK_MARIADB_URL",
@@ -107,17 +99,17 @@ fn given(engine: Engine, variable: impl Fn(&str) -> Option<String>) -> Result<Op
 mod tests {
     use super::*;
 
-    fn given_by(engine: Engine, variables: &[(&str, &str)]) -> Result<Option<String>> {
-        given(engine, |name| {
+    fn url_from(engine: Engine, variables: &[(&str, &str)]) -> Result<Option<String>> {
+        url_from_environment(engine, |name| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string())
         })
     }
 
     #[test]
-    fn the_environment_comes_first() {
+    fn the_environment_has_precedence() {
         let dsn = ("MYSQL_DSN", "root:pw@tcp(127.0.0.1:3306)/mgl_test");
         let own = ("HIERLOCK_MYSQL_URL", "mysql://a@b/c");
-        let url = |engine, variables: &[_]| given_by(engine, variables).unwrap();
+        let url = |engine, variables: &[_]| url_from(engine, variables).unwrap();
         assert_eq!(url(Engine::Mysql, &[dsn, own]).as_deref(), Some("mysql://a@b/c"));
         let from_dsn = url(Engine::Mysql, &[dsn, ("HIERLOCK_MYSQL_URL", "")]);
         assert_eq!(from_dsn.as_deref(), Some("mysql://root:pw@127.0.0.1:3306/mgl_test"));
@@ -125,22 +117,22 @@ mod tests {
         assert_eq!(url(Engine::Postgres, &[]), None);
     }
 
-    /// The failure that this prevents: the value was printed whole, with its password.
+    /// The failure this prevents: an error printed the whole value, with its password.
     #[test]
-    fn a_variable_that_cannot_be_read_is_named_and_no_password_is_shown() {
+    fn an_invalid_variable_is_named_without_its_password() {
         for (name, value, form) in [
             ("HIERLOCK_MYSQL_URL", "localhost:3306", "mysql://user:password@host:port/database"),
             ("HIERLOCK_MYSQL_URL", "root:secret@h/d", "mysql://user:password@host:port/database"),
             ("MYSQL_DSN", "root@", "tcp(127.0.0.1:3306)"),
             ("MYSQL_DSN", "root:secret@tcp(127.0.0.1:3306)", "tcp(127.0.0.1:3306)"),
         ] {
-            let error = given_by(Engine::Mysql, &[(name, value)]).unwrap_err();
+            let error = url_from(Engine::Mysql, &[(name, value)]).unwrap_err();
             let shown = format!("{error} {error:?}");
             assert!(!error.is_missing() && shown.contains(name) && shown.contains(form), "{shown}");
             assert!(!shown.contains("secret"), "{shown}");
         }
-        let url = "mysql://root:secret@h/d".to_owned();
-        let given = format!("{:?}", Server::Given { engine: Engine::Mysql, url });
-        assert!(given.contains("Mysql") && !given.contains("secret"), "{given}");
+        let url = "mysql://root:secret@h/d".to_owned().into();
+        let external = format!("{:?}", Server::External { engine: Engine::Mysql, url });
+        assert!(external.contains("Mysql") && !external.contains("secret"), "{external}");
     }
 }

@@ -1,21 +1,21 @@
-//! Runs a server so that it ends with this process, however the process ends.
+//! Runs a server that ends when this process ends for any reason.
 //!
-//! A shell in a process group of its own starts the server and then reads a pipe that only we can write to. A byte on it
-//! starts the server again, which has ended by then. When the pipe comes to its end (we closed it, exited, or were
-//! killed) it ends the server and removes the directory. Not the kernel's parent-death signal: that fires when the
-//! *thread* that started a child ends, and tests end threads all the time.
+//! A shell in its own process group starts the server and then reads a pipe that only this process writes to. A byte on
+//! it starts the server again, after it has ended. At the end of the pipe (this process closed it, exited or was
+//! killed) the shell ends the server and removes the directory. The kernel's parent-death signal is no alternative: it
+//! is sent when the *thread* that started a child ends, and tests end threads all the time.
 
 use crate::error::{Error, Result};
 use std::io::Write;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// `$1` is the directory, the rest the server. The log goes to a file in the directory.
+/// `$1` is the directory, the other arguments are the server's command. The log is a file in the directory.
 ///
-/// The byte is read by a program: meanwhile the shell notices that the server has ended, and the watcher sees it.
+/// A program reads the byte, so that the shell reaps the server in the meantime and the watcher notices its end.
 const SCRIPT: &str = r#"
 directory=$1; shift
 start() {
@@ -37,7 +37,7 @@ rm -rf "$directory"
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     shell: Child,
-    /// Closing it ends the server.
+    /// Closing the pipe ends the server.
     pipe: Option<ChildStdin>,
     pub(crate) directory: PathBuf,
 }
@@ -49,18 +49,18 @@ impl Supervisor {
         shell.arg(server.get_program()).args(server.get_args()).current_dir("/");
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         run_as(user, &mut shell);
-        // A group of its own, so that Ctrl-C ends us, and we end it.
+        // Its own process group, so that Ctrl-C ends only this process, which then ends the server.
         shell.process_group(0);
         let mut shell = shell.spawn().map_err(Error::io("start the server"))?;
         let pipe = shell.stdin.take();
-        // From here on the shell removes it.
+        // From here on the shell removes the directory.
         Ok(Self { shell, pipe, directory: directory.keep() })
     }
 
-    /// Starts the server again, which has ended, on what it has left.
+    /// Starts the server again on its data, after it has ended.
     pub(crate) fn start_again(&mut self) -> Result<()> {
         let failed = Error::io("start the server again");
-        // The files of the last run must not be taken for those of the new one.
+        // Otherwise the files of the last run would be taken for those of the new one.
         for name in ["ended", "server.pid"] {
             std::fs::remove_file(self.directory.join(name)).map_err(failed)?;
         }
@@ -71,7 +71,7 @@ impl Supervisor {
         self.directory.join("ended").exists()
     }
 
-    /// Returns the end of its log.
+    /// Returns the last lines of the log.
     pub(crate) fn log(&self) -> String {
         const LINES: usize = 15;
         let log = std::fs::read(self.directory.join("log")).unwrap_or_default();
@@ -80,9 +80,9 @@ impl Supervisor {
         lines[lines.len().saturating_sub(LINES)..].join("\n")
     }
 
-    /// Keeps the pipe open after the end of this process; returns how to end the server by hand.
+    /// Keeps the pipe open after the end of this process. Returns the command that ends the server.
     pub(crate) fn keep(mut self) -> String {
-        // The end of this process would close it: so it is handed to a process that only sleeps.
+        // The end of this process would close the pipe, so a sleeping process inherits it.
         if let Some(pipe) = self.pipe.take() {
             let mut sleeper = Command::new("sleep");
             sleeper.arg("infinity").process_group(0);
@@ -97,20 +97,38 @@ impl Supervisor {
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        // `keep` has taken the pipe: then there is nothing to wait for.
+        // `keep` has taken the pipe, so there is nothing to wait for.
         if self.pipe.take().is_some() {
             let _ = self.shell.wait();
         }
     }
 }
 
-/// Runs a step to its end.
+/// Runs a command and waits for its end.
 pub(crate) fn run(command: &mut Command, user: User, directory: &Path) -> Result<()> {
     run_as(user, command);
     let output = command.current_dir(directory).stdin(Stdio::null()).output();
     let output = output.map_err(Error::io("prepare the server"))?;
+    output_text(command, output).map(drop)
+}
+
+/// Runs a program with `input` on its standard input. Waits for its end and returns its standard output.
+pub(crate) fn run_with_input(mut command: Command, input: &str) -> Result<String> {
+    let failed = Error::io("run a client program");
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut client = command.spawn().map_err(failed)?;
+    if let Some(mut pipe) = client.stdin.take() {
+        // If the program ends early, its output contains the reason.
+        let _ = pipe.write_all(input.as_bytes());
+    }
+    let output = client.wait_with_output().map_err(failed)?;
+    output_text(&command, output)
+}
+
+/// Returns the standard output of a successful program. Fails with all output of another.
+fn output_text(command: &Command, output: Output) -> Result<String> {
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
@@ -118,10 +136,10 @@ pub(crate) fn run(command: &mut Command, user: User, directory: &Path) -> Result
     Err(Error::Step { command, said: said.concat().trim().to_owned() })
 }
 
-/// The user id that a server runs as; None for our own.
+/// The user id of the server process; None for the current user.
 pub(crate) type User = Option<u32>;
 
-/// Returns a user with no rights if we are root, for a server that refuses to run as root.
+/// Returns an unprivileged user if this process runs as root, for a server that refuses to run as root.
 pub(crate) fn never_root() -> User {
     const NOBODY: u32 = 65534;
     nix::unistd::getuid().is_root().then_some(NOBODY)
@@ -133,8 +151,8 @@ fn run_as(user: User, command: &mut Command) {
     }
 }
 
-/// Lets the server write into its directory.
+/// Makes the server's user the owner of its directory.
 pub(crate) fn give_directory(user: User, directory: &Path) -> Result<()> {
-    let given = user.map_or(Ok(()), |user| chown(directory, Some(user), Some(user)));
-    given.map_err(Error::io("hand the directory to the server"))
+    let result = user.map_or(Ok(()), |user| chown(directory, Some(user), Some(user)));
+    result.map_err(Error::io("hand the directory to the server"))
 }

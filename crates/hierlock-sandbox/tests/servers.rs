@@ -14,7 +14,7 @@ fn port(url: &str) -> u16 {
     url.rsplit(':').next().unwrap().split('/').next().unwrap().parse().unwrap()
 }
 
-fn answers(url: &str) -> bool {
+fn is_listening(url: &str) -> bool {
     TcpStream::connect(("127.0.0.1", port(url))).is_ok()
 }
 
@@ -22,10 +22,13 @@ fn is_alive(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
 
-fn until(what: &str, condition: impl Fn() -> bool) {
+fn wait_until(event: &str, condition: impl Fn() -> bool) {
     let begun = Instant::now();
     while !condition() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "never came true: {what}");
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "did not happen within the limit: {event}"
+        );
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -37,10 +40,10 @@ async fn a_server_starts_and_cleans_up(engine: Engine) {
     let (url, pid) = (sandbox.url().to_owned(), sandbox.pid().unwrap());
     let directory = sandbox.directory().to_owned();
     assert!(url.starts_with(engine.name()), "{url}");
-    assert!(answers(&url) && is_alive(pid) && directory.exists());
+    assert!(is_listening(&url) && is_alive(pid) && directory.exists());
     drop(sandbox);
-    assert!(!answers(&url) && !is_alive(pid), "it ends before the drop returns");
-    assert!(!directory.exists(), "nothing is left");
+    assert!(!is_listening(&url) && !is_alive(pid), "the server still runs after the drop");
+    assert!(!directory.exists(), "the directory still exists");
 }
 
 #[test]
@@ -52,9 +55,12 @@ fn a_killed_server_restarts_on_its_data() {
     sandbox.restart().unwrap();
     let pid = sandbox.pid().unwrap();
     assert!(pid != killed && is_alive(pid) && !is_alive(killed));
-    assert!(sandbox.url() == url && answers(&url));
+    assert!(sandbox.url() == url && is_listening(&url));
     drop(sandbox);
-    assert!(!answers(&url) && !is_alive(pid), "it ends all the same");
+    assert!(
+        !is_listening(&url) && !is_alive(pid),
+        "the restarted server still runs after the drop"
+    );
 }
 
 #[test]
@@ -62,22 +68,22 @@ fn several_servers_run_at_once() {
     let Some(first) = Sandbox::for_tests(Engine::Postgres) else { return };
     let second = Sandbox::for_tests(Engine::Postgres).unwrap();
     assert_ne!(first.url(), second.url());
-    assert!(answers(first.url()) && answers(second.url()));
+    assert!(is_listening(first.url()) && is_listening(second.url()));
     drop(first);
-    assert!(answers(second.url()));
+    assert!(is_listening(second.url()));
 }
 
-/// When MariaDB starts it removes the temporary tables that it finds. In a directory that servers share these
-/// belonged to another server, which crashed when it next used them.
+/// MariaDB removes temporary tables in its temporary directory when it starts. In a shared directory these belonged to
+/// another server, which crashed at their next use.
 #[test]
-fn a_start_keeps_the_temporary_tables_of_others() {
+fn a_start_keeps_the_temporary_tables_of_other_servers() {
     let shared = std::env::temp_dir();
     let others = shared.join(format!("#sql-temptable-{}-1.MAI", std::process::id()));
     std::fs::write(&others, "").unwrap();
     let sandbox = Sandbox::for_tests(Engine::Mariadb);
-    let is_there = others.exists();
+    let still_exists = others.exists();
     let _ = std::fs::remove_file(&others);
-    assert!(is_there || sandbox.is_none());
+    assert!(still_exists || sandbox.is_none());
 }
 
 /// Does nothing unless another test has started it.
@@ -98,7 +104,7 @@ fn run_role_of_another_test() {
 #[test]
 fn killing_the_parent_ends_the_servers() {
     for engine in Engine::ALL {
-        // Checks only whether it is installed.
+        // Only checks whether the engine is installed.
         let Some(_installed) = Sandbox::for_tests(engine) else { continue };
         let mut parent = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "run_role_of_another_test", "--nocapture"])
@@ -108,13 +114,13 @@ fn killing_the_parent_ends_the_servers() {
             .unwrap();
         let mut lines = BufReader::new(parent.stdout.take().unwrap()).lines();
         let line = lines.find_map(|line| line.unwrap().strip_prefix("started ").map(str::to_owned));
-        let line = line.expect("the child never started its server");
+        let line = line.expect("the child did not start its server");
         let words: Vec<&str> = line.split(' ').collect();
         let (pid, directory, url) = (words[0].parse().unwrap(), PathBuf::from(words[1]), words[2]);
-        assert!(is_alive(pid) && answers(url));
+        assert!(is_alive(pid) && is_listening(url));
         parent.kill().unwrap();
         parent.wait().unwrap();
-        until("the server is gone", || !is_alive(pid) && !answers(url));
-        until("its directory is gone", || !directory.exists());
+        wait_until("the server is gone", || !is_alive(pid) && !is_listening(url));
+        wait_until("its directory is gone", || !directory.exists());
     }
 }

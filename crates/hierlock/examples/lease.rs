@@ -1,5 +1,5 @@
-//! Two editors and an administrator share documents in a SQLite file. Ada edits a chapter, so Bob cannot
-//! edit the book; she goes home, the administrator ends her lease, and what she saves afterwards is refused.
+//! Two editors and an administrator share documents in a SQLite file. Ada edits a chapter, so Bob cannot edit the book. She
+//! goes home, the administrator ends her lease, and her next save is refused.
 //!
 //! `cargo run --example lease`
 
@@ -8,10 +8,10 @@ use hierlock::database::Database;
 use hierlock::lease::{LeaseFilter, LeaseRequest, Leases};
 use std::time::Duration;
 
-type Done<T> = Result<T, Box<dyn std::error::Error>>;
+type BoxResult<T> = Result<T, Box<dyn std::error::Error>>;
 
 #[tokio::main]
-async fn main() -> Done<()> {
+async fn main() -> BoxResult<()> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("books.db");
     let database = Database::connect(&format!("sqlite:{}", file.display())).await?;
@@ -32,15 +32,15 @@ async fn main() -> Done<()> {
 
     // Bob wants the whole book.
     let whole_book = || LeaseRequest::new(book.clone(), "bob").reason("renumbers the chapters");
-    let error = leases.acquire(whole_book()).await.err().ok_or("bob got it")?;
+    let error = leases.acquire(whole_book()).await.err().ok_or("bob got the lease")?;
     println!("bob:   {error}");
     assert_eq!(error.lease_holder().map(|holder| holder.token), Some(ada));
 
-    // Ada saves: another request, which brings the token.
+    // Ada saves, in another request that contains the token.
     save(&database, &leases, ada, "Once upon a time").await?;
     println!("ada:   saved");
 
-    // She goes home and leaves the tab open. The administrator looks, and ends it.
+    // She goes home and leaves the tab open. The administrator lists the leases, and ends hers.
     for lease in leases.list(LeaseFilter::default().within(book.clone())).await? {
         println!("admin: {lease}");
         leases.force_release(lease.token, "admin", "ada went home").await?;
@@ -51,7 +51,7 @@ async fn main() -> Done<()> {
 
     // The next morning she saves once more.
     let error =
-        save(&database, &leases, ada, "Twice upon a time").await.err().ok_or("ada wrote")?;
+        save(&database, &leases, ada, "Twice upon a time").await.err().ok_or("ada saved")?;
     println!("ada:   {error}");
     for forced in leases.audit(10).await? {
         println!("audit: {} ended lease {}: {}", forced.actor, forced.lease.token, forced.why);
@@ -64,8 +64,8 @@ async fn main() -> Done<()> {
     Ok(())
 }
 
-/// The lease is checked by the transaction that writes, and the write fails with it.
-async fn save(database: &Database, leases: &Leases, token: i64, words: &str) -> Done<()> {
+/// Saves a chapter. Checks the lease in the same transaction, and fails if the lease is lost.
+async fn save(database: &Database, leases: &Leases, token: i64, words: &str) -> BoxResult<()> {
     let mut tx = database.begin().await?;
     leases.check_token_in(&mut tx, token).await?;
     tx.execute("UPDATE chapters SET words = ?, token = ?", [words.into(), token.into()]).await?;

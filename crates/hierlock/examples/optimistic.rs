@@ -1,5 +1,5 @@
-//! A cinema: eight people look at the same plan of seats, and all want the best one. One gets it; the
-//! others are told, look again, and take what is left. Then the winner pays.
+//! A cinema: eight people look at the same seat plan, and all want the best seat. One gets it; the updates of the others
+//! are stale, so they read again and take another seat. Then the holder of the best seat pays.
 //!
 //! `cargo run -p hierlock --example optimistic`
 
@@ -10,12 +10,12 @@ use hierlock::optimistic::{
 use std::sync::Arc;
 use tokio::sync::Barrier;
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 const PEOPLE: [&str; 8] = ["ada", "bob", "cy", "dee", "eve", "fay", "gil", "hal"];
 
 #[tokio::main]
-async fn main() -> Result<(), Failure> {
+async fn main() -> Result<(), BoxError> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("cinema.db");
     let database = Database::connect(&format!("sqlite:{}", file.display())).await?;
@@ -30,10 +30,10 @@ async fn main() -> Result<(), Failure> {
     }
     tx.commit().await?;
 
-    // All have looked before anyone clicks.
-    let all_have_looked = Arc::new(Barrier::new(PEOPLE.len()));
+    // All people have read the seat plan before the first one clicks.
+    let all_have_read = Arc::new(Barrier::new(PEOPLE.len()));
     let people: Vec<_> = PEOPLE
-        .map(|name| tokio::spawn(take_a_seat(database.clone(), name, all_have_looked.clone())))
+        .map(|name| tokio::spawn(take_a_seat(database.clone(), name, all_have_read.clone())))
         .into_iter()
         .collect();
     for person in people {
@@ -48,8 +48,8 @@ async fn main() -> Result<(), Failure> {
     pay(&database).await
 }
 
-/// The first free seat, and its version, read together.
-async fn best(tx: &mut Transaction) -> hierlock::Result<(i64, i64)> {
+/// Returns the first free seat and its version, read together.
+async fn best_seat(tx: &mut Transaction) -> hierlock::Result<(i64, i64)> {
     let free = "SELECT id, version FROM seats WHERE holder IS NULL ORDER BY id LIMIT 1";
     let free = tx.fetch(free, []).await?;
     Ok((free[0].int(0)?, free[0].int(1)?))
@@ -58,46 +58,46 @@ async fn best(tx: &mut Transaction) -> hierlock::Result<(i64, i64)> {
 async fn take_a_seat(
     database: Database,
     name: &'static str,
-    all_have_looked: Arc<Barrier>,
-) -> Result<String, Failure> {
+    all_have_read: Arc<Barrier>,
+) -> Result<String, BoxError> {
     let seats = VersionedTable::new("seats", "version")?;
     let taken = until_current(100, |attempt| {
-        let (database, seats, all_have_looked) = (&database, &seats, &all_have_looked);
+        let (database, seats, all_have_read) = (&database, &seats, &all_have_read);
         async move {
             let mut tx = database.begin().await?;
-            let (id, seen) = best(&mut tx).await?;
+            let (id, version) = best_seat(&mut tx).await?;
             tx.commit().await?;
-            // A person thinks. No transaction is open, and nobody is kept from anything.
+            // The person thinks. No transaction is open, and no lock is held.
             if attempt == 1 {
-                all_have_looked.wait().await;
+                all_have_read.wait().await;
             }
             let mut tx = database.begin().await?;
             let taken = Changes::new().set("holder", name);
-            seats.row("id", id)?.update(&mut tx, seen, taken).await?.updated()?;
-            let told = format!("{name} has seat {id} at attempt {attempt}");
-            tx.commit().await.map(|()| told)
+            seats.row("id", id)?.update(&mut tx, version, taken).await?.updated()?;
+            let message = format!("{name} has seat {id} at attempt {attempt}");
+            tx.commit().await.map(|()| message)
         }
     });
     Ok(taken.await?)
 }
 
-/// The second variant: locked and compared first, so that nobody pays for a seat that is no longer theirs.
-async fn pay(database: &Database) -> Result<(), Failure> {
+/// Locks the seat and compares its version before the payment, so that no one pays for a seat that has changed.
+async fn pay(database: &Database) -> Result<(), BoxError> {
     let seat = VersionedTable::new("seats", "version")?.row("id", 1)?;
-    let seen = 2; // as it was when its holder got it
+    let expected = 2; // the version when its holder got the seat
     for _ in 0..2 {
         let mut tx = database.begin().await?;
-        match seat.lock(&mut tx, seen, WaitPolicy::Wait).await? {
+        match seat.lock(&mut tx, expected, WaitPolicy::Wait).await? {
             VersionCheck::Current => {
-                println!("seat 1 is as it was: the card is charged now, and not for nothing");
-                let paid = seat.update(&mut tx, seen, Changes::new().set("paid", 1)).await?;
+                println!("seat 1 is unchanged: the card is charged");
+                let paid = seat.update(&mut tx, expected, Changes::new().set("paid", 1)).await?;
                 assert_eq!(paid, UpdateOutcome::Updated(3));
                 tx.commit().await?;
             }
             VersionCheck::Stale { current, .. } => {
-                println!("seat 1 is at version {current}: the card is left alone");
+                println!("seat 1 is at version {current}: the card is not charged");
             }
-            VersionCheck::Missing => println!("seat 1 was taken out"),
+            VersionCheck::Missing => println!("seat 1 does not exist"),
         }
     }
     Ok(())

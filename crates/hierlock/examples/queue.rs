@@ -1,5 +1,5 @@
-//! Orders and their mails, in a SQLite file: a mail is queued by the transaction of its order, sent by
-//! workers, and booked exactly once, though a worker dies and some attempts fail.
+//! Orders and their mails, in a SQLite file: a mail is queued in the transaction of its order, sent by workers, and recorded
+//! exactly once, although a worker dies and some attempts fail.
 //!
 //! `cargo run --example queue`
 
@@ -7,12 +7,12 @@ use hierlock::database::Database;
 use hierlock::queue::{ClaimedJob, DeadJobFilter, Job, Queue};
 use std::time::Duration;
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 const ORDERS: i64 = 40;
 
 #[tokio::main]
-async fn main() -> Result<(), Failure> {
+async fn main() -> Result<(), BoxError> {
     let directory = tempfile::tempdir()?;
     let url = format!("sqlite:{}", directory.path().join("shop.db").display());
     let database = Database::connect(&url).await?;
@@ -33,9 +33,9 @@ async fn main() -> Result<(), Failure> {
     }
     println!("{} orders, {} mails to send", ORDERS * 3 / 4, mails.stats().await?.ready);
 
-    // A worker takes five, and is never heard of again.
-    let taken = mails.claim("unlucky", 5, Duration::from_millis(200)).await?;
-    println!("`unlucky` has {} of them, and dies", taken.len());
+    // A worker claims five jobs, and does not complete them.
+    let claimed = mails.claim("unlucky", 5, Duration::from_millis(200)).await?;
+    println!("`unlucky` has claimed {} of them, and dies", claimed.len());
 
     let workers = ["ann", "bob"].map(|name| {
         let worker = mails.worker(name).batch(4).concurrency(2);
@@ -53,20 +53,20 @@ async fn main() -> Result<(), Failure> {
     }
     for (name, handle, work) in workers {
         handle.stop();
-        let worked = work.await??;
-        println!("`{name}` sent {}, and failed {} times", worked.done, worked.failed);
+        let summary = work.await??;
+        println!("`{name}` sent {}, and failed {} times", summary.done, summary.failed);
     }
     for dead in mails.dead(10).await? {
         println!("order {}: {}", dead.payload, dead.last_error.unwrap_or_default());
     }
-    // The one who got too old to send it is late, and told so.
-    let late = taken.first().ok_or("nothing was taken")?.complete().await;
-    println!("`unlucky` wakes up: {}", late.err().map_or("done".into(), |error| error.to_string()));
+    // A completion after the lease has ended is an error.
+    let late = claimed.first().ok_or("no job was claimed")?.complete().await;
+    println!("`unlucky` is late: {}", late.err().map_or("done".into(), |error| error.to_string()));
 
-    // Somebody has looked at the dead one.
+    // An administrator has solved the problem of the dead job.
     mails.retry_dead(DeadJobFilter::All).await?;
-    let worked = mails.worker("cat").until_empty().run(move |job| book(database.clone(), job));
-    println!("`cat` sent {}", worked.await?.done);
+    let summary = mails.worker("cat").until_empty().run(move |job| record(database.clone(), job));
+    println!("`cat` sent {}", summary.await?.done);
     let sent = Database::connect(&url)
         .await?
         .begin()
@@ -79,17 +79,17 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The printer is out of paper for order 13, and for each tenth at first.
-async fn send(database: Database, job: ClaimedJob) -> Result<(), Failure> {
-    let is_first = job.payload().ends_with('0') && job.attempt() == 1;
-    if job.payload() == "13" || is_first {
+/// Sends a mail. Fails for order 13, and in the first attempt for each tenth order.
+async fn send(database: Database, job: ClaimedJob) -> Result<(), BoxError> {
+    let fails_once = job.payload().ends_with('0') && job.attempt() == 1;
+    if job.payload() == "13" || fails_once {
         return Err("out of paper".into());
     }
-    Ok(book(database, job).await?)
+    Ok(record(database, job).await?)
 }
 
-/// What was done and that it was done, in one transaction.
-async fn book(database: Database, job: ClaimedJob) -> hierlock::Result<()> {
+/// Records the mail and completes its job, in one transaction.
+async fn record(database: Database, job: ClaimedJob) -> hierlock::Result<()> {
     let mut tx = database.begin().await?;
     tx.execute("INSERT INTO sent VALUES (?)", [job.id().into()]).await?;
     job.complete_in(&mut tx).await?;

@@ -1,5 +1,5 @@
-//! Sixteen tasks add to one number in a SQLite file, each reading it first. Without another try most of
-//! them would fail; with it, none is lost.
+//! Sixteen tasks increment one number in a SQLite file: each reads it, then writes it. Without retries most of them would
+//! fail; with retries no increment is lost.
 //!
 //! `cargo run --example retry`
 
@@ -17,7 +17,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
     let file = directory.path().join("numbers.db");
     let options = SqliteConnectOptions::new().filename(file).create_if_missing(true);
-    // SQLite could wait by itself; here it does not, so that there is something to see.
+    // Without a busy timeout SQLite does not wait itself, so that there is something to retry.
     let options = options.busy_timeout(Duration::ZERO);
     let pool = SqlitePoolOptions::new().max_connections(TASKS).connect_with(options).await?;
     sqlx::raw_sql("CREATE TABLE numbers (value INTEGER); INSERT INTO numbers VALUES (0)")
@@ -47,7 +47,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// One attempt: a whole transaction, from its beginning.
+/// Makes one attempt: a whole transaction, from its beginning.
 async fn add_one(pool: &SqlitePool) -> Result<(), sqlx::Error> {
     let mut connection = pool.acquire().await?;
     let mut tx = connection.begin_with("BEGIN IMMEDIATE").await?;

@@ -1,4 +1,4 @@
-//! The options of a client, as types.
+//! The builder of a client.
 
 use crate::backend::{AnyBackend, FileBackend, MemoryBackend};
 use crate::client::Location;
@@ -8,8 +8,9 @@ use crate::{Hierarchy, Hierlock, Result};
 
 /// The options of a client, made by [`Hierlock::builder`].
 ///
-/// All but [`hierarchy`](Self::hierarchy) are for servers, and are the same as the parameters of a URL. Giving one by
-/// both is an error. They have no effect on `memory:` and `file:`, so a program can be tried out without a server.
+/// All options but [`hierarchy`](Self::hierarchy) are for servers, and are the same as the parameters of a URL. An option
+/// that is set both here and in the URL is an error. Options for servers have no effect on `memory:` and `file:`, so a
+/// program can be tried out without a server.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -33,16 +34,15 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The tree; by default `user → account → resource`. All who share the locks must have the same.
-    pub fn hierarchy(mut self, hierarchy: Hierarchy) -> Self {
-        self.hierarchy = hierarchy;
-        self
+    setters! {
+        /// Sets the tree; by default `user → account → resource`. All clients that share locks must have the same tree.
+        hierarchy: Hierarchy;
     }
 
     /// Opens a lock URL: see [`Hierlock::connect`].
     ///
     /// # Errors
-    /// As there; also an option that is out of range, or given by the URL as well.
+    /// As [`Hierlock::connect`]; also an option that is out of range, or set by the URL as well.
     pub async fn connect(self, url: &str) -> Result<Hierlock> {
         Ok(Hierlock::with_backend(match Location::parse(url)? {
             Location::Memory("") => AnyBackend::Memory(MemoryBackend::new(self.hierarchy)),

@@ -1,4 +1,4 @@
-//! The front door: from a URL to locks.
+//! The client: opens a URL and locks nodes.
 
 use crate::backend::{AnyBackend, Backend};
 use crate::error::UrlError;
@@ -8,9 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where a lock URL leads.
+/// The place of the locks of a URL.
 pub(crate) enum Location<'a> {
-    /// By its name, which may be empty.
+    /// `memory:` with its name, which may be empty.
     Memory(&'a str),
     File(&'a Path),
     #[cfg(feature = "_server")]
@@ -56,8 +56,8 @@ impl<'a> Location<'a> {
 /// # Ok(()) }
 /// ```
 ///
-/// `B` is the backend; by default that of any URL. A client of a known backend can do what that backend can: one of
-/// [`connect_sql`](Self::connect_sql) has [`acquire_in`](Self::acquire_in), and its guards have
+/// `B` is the backend; by default the backend of any URL. A client of a known backend has the methods of that backend: a
+/// client made by [`connect_sql`](Self::connect_sql) has [`acquire_in`](Self::acquire_in), and its guards have
 /// [`transaction`](Guard::transaction).
 #[derive(Debug)]
 pub struct Hierlock<B: Backend = AnyBackend> {
@@ -75,19 +75,19 @@ impl Hierlock {
     ///
     /// | URL | locks |
     /// |---|---|
-    /// | `memory:` | in this process, among the clones of what this call returns |
-    /// | `memory:NAME` | in this process, among all who give that name |
-    /// | `file:PATH` | among all processes of this host that give that path (Linux) |
-    /// | `postgres://…` | among all who connect to that database; nothing need be set up |
-    /// | `mysql://…`, `mariadb://…` | the same, on rows that [`sql::provision`](crate::sql) has made |
+    /// | `memory:` | in this process, among the clones of the returned client |
+    /// | `memory:NAME` | in this process, among all clients with that name |
+    /// | `file:PATH` | among all processes of this host that use that path (Linux) |
+    /// | `postgres://…` | among all clients of that database; nothing has to be set up |
+    /// | `mysql://…`, `mariadb://…` | the same, on rows that [`sql::provision`](crate::sql) has inserted |
     ///
     /// # Errors
-    /// A URL that is none of these or has a parameter that is unknown, or a file that cannot be opened or locked.
+    /// A URL that is none of these or has an unknown parameter, or a file that cannot be opened or locked.
     pub async fn connect(url: &str) -> Result<Self> {
         Self::connect_with(url, Hierarchy::default()).await
     }
 
-    /// Opens a lock URL for another tree. All who share the locks must have the same tree.
+    /// Opens a lock URL for another tree. All clients that share locks must have the same tree.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -105,36 +105,35 @@ impl Hierlock {
         Self::builder().hierarchy(hierarchy).connect(url).await
     }
 
-    /// Returns a builder, for options: the tree, and what else a URL can say in its parameters.
+    /// Returns a builder with the options of a client: the tree, and all parameters of a URL.
     pub fn builder() -> Builder {
         Builder::default()
     }
 }
 
 impl<B: Backend> Hierlock<B> {
-    /// Makes a client of a backend: one of [ours](crate::backend), or the program's own.
+    /// Makes a client of a backend: one of [hierlock's](crate::backend), or the program's own.
     pub fn with_backend(backend: B) -> Self {
         Self { backend: Arc::new(backend) }
     }
 
-    /// Returns the backend.
-    pub fn backend(&self) -> &B {
-        &self.backend
+    getters! { self:
+        /// Returns the backend.
+        backend -> &B = &self.backend;
+        /// Returns the tree.
+        hierarchy -> &Hierarchy = self.backend.hierarchy();
+        /// Returns warnings about the server, for example that the nodes of its cluster do not share their locks.
+        warnings -> &[String] = self.backend.warnings();
     }
 
-    /// Returns the tree.
-    pub fn hierarchy(&self) -> &Hierarchy {
-        self.backend.hierarchy()
-    }
-
-    /// Locks a node exclusively and waits as long as it takes. If the server restarts meanwhile, connects again: by
-    /// default for up to a minute (`reconnect_ms` in the URL).
+    /// Locks a node exclusively and waits without a limit. If the server restarts meanwhile, reconnects: by default for
+    /// up to a minute (`reconnect_ms` in the URL).
     ///
     /// # Errors
     /// A target that does not fit into the tree, or a backend that fails.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the place in the queue and frees what was already taken.
+    /// Dropping the future gives up the place in the queue and releases the nodes that were already locked.
     pub async fn acquire(&self, target: Target) -> Result<Guard<B::Hold>> {
         self.request(target).acquire().await
     }
@@ -147,10 +146,10 @@ impl<B: Backend> Hierlock<B> {
         self.request(target).try_acquire().await
     }
 
-    /// Locks several nodes of any levels exclusively, all together. Never deadlocks with others who do the same.
+    /// Locks several nodes of any levels exclusively, all together. Never deadlocks with other acquires.
     ///
     /// # Errors, and cancel safety
-    /// As [`acquire`](Self::acquire). No target at all is an error too.
+    /// As [`acquire`](Self::acquire). An empty list of targets is an error too.
     pub async fn acquire_all(
         &self,
         targets: impl IntoIterator<Item = Target>,
@@ -158,8 +157,8 @@ impl<B: Backend> Hierlock<B> {
         self.request_all(targets).acquire().await
     }
 
-    /// Locks several children of one node exclusively, for example resources of an account; as
-    /// [`acquire_all`](Self::acquire_all) does.
+    /// Locks several children of one node exclusively, for example resources of an account, like
+    /// [`acquire_all`](Self::acquire_all).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -171,7 +170,8 @@ impl<B: Backend> Hierlock<B> {
     /// ```
     ///
     /// # Errors, and cancel safety
-    /// As [`acquire_all`](Self::acquire_all). An ID that is empty or too long is an error, and a parent that is a leaf.
+    /// As [`acquire_all`](Self::acquire_all). An ID that is empty or too long is an error, and so is a parent that is a
+    /// leaf.
     pub async fn acquire_children<I: AsRef<str>>(
         &self,
         parent: &Target,
@@ -181,17 +181,17 @@ impl<B: Backend> Hierlock<B> {
         self.acquire_all(children.collect::<Result<Vec<_>>>()?).await
     }
 
-    /// Begins a request: another mode, a deadline, a name.
+    /// Returns a request, to which a mode, a deadline and a name can be added.
     pub fn request(&self, target: Target) -> Request<&Hierlock<B>> {
         self.request_all([target])
     }
 
-    /// Begins a request for several nodes together.
+    /// Returns a request for several nodes together.
     pub fn request_all(&self, targets: impl IntoIterator<Item = Target>) -> Request<&Hierlock<B>> {
         Request::new(self, targets)
     }
 
-    /// Returns what an acquire would take, in order. Touches nothing.
+    /// Returns the slots that an acquire would lock, in order. Locks nothing.
     ///
     /// # Errors
     /// As [`Plan::new`].
@@ -200,17 +200,13 @@ impl<B: Backend> Hierlock<B> {
         self.backend.plan(&claims)
     }
 
-    /// Returns what is doubtful about the server, for example that the nodes of its cluster do not share their locks.
-    pub fn warnings(&self) -> &[String] {
-        self.backend.warnings()
-    }
-
-    /// Waits, no longer than `limit`, until the server keeps nothing that this client has given up: the locks of
-    /// dropped guards, the waits of dropped acquires, and the sessions of guards that were lost. Then closes idle
-    /// connections. **Call it before a program ends**, above all after [`lost`](Guard::lost): a task ends the session
-    /// of a lost connection on the server. Without that, the server keeps the lock until its network gives up: hours.
+    /// Waits, at most for `limit`, until the server has nothing left of what this client gave up: the locks of dropped
+    /// guards, the waits of dropped acquires, and the sessions of guards that were lost. Then closes idle connections.
+    /// **Call it before a program ends**, above all after [`lost`](Guard::lost): a task ends the session of a lost
+    /// connection on the server. Without that task, the server keeps the lock until its TCP connection times out, which
+    /// can take hours.
     ///
-    /// A server that refuses connections three times in a row counts as ended. Guards that are held stay held, and the
+    /// A server that refuses connections three times in a row counts as stopped. Guards that are held stay held, and the
     /// client can be used again. For `memory:` and `file:` there is nothing to wait for.
     ///
     /// ```
@@ -224,8 +220,8 @@ impl<B: Backend> Hierlock<B> {
     /// ```
     ///
     /// # Errors
-    /// [`is_timeout`](crate::Error::is_timeout): something is left there. It is still being tried as long as a clone of
-    /// this client and the runtime live.
+    /// [`is_timeout`](crate::Error::is_timeout): something is left on the server. The cleanup continues as long as a clone
+    /// of this client and the runtime live.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
@@ -233,7 +229,7 @@ impl<B: Backend> Hierlock<B> {
         self.backend.close(limit).await
     }
 
-    /// Lists everybody in this process who holds or waits: what, for how long, and for whom. Oldest first.
+    /// Returns all holders and waiters of this process, oldest first: their nodes, their age, and their blockers.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {

@@ -1,14 +1,14 @@
-//! Work that must not stop halfway: the caller runs it, in the caller's own task, and if the caller goes
-//! away a task of our own runs it to its end.
+//! Work that must not stop halfway: it runs in the caller's own task, and if the caller drops its future, a spawned task
+//! runs it to its end.
 //!
 //! ```text
 //!   caller polls ──► Handover ──► work: talks to the server
 //!   caller is dropped ──► the work moves into a task, and finds its token cancelled:
-//!                         it cancels on the server, gives back, and ends
+//!                         it cancels its statement on the server, rolls back, and ends
 //! ```
 //!
-//! So no statement is left running and no transaction left open, and an acquire that is not disturbed costs no switch
-//! between tasks. If the whole runtime goes away, so does the connection, and the server frees everything.
+//! So no statement is left running and no transaction left open, and an acquire that is not dropped costs no task switch.
+//! If the whole runtime ends, the connection is closed, and the server releases all locks.
 
 use hierlock_engine::TaskTracker;
 use std::pin::Pin;
@@ -16,17 +16,17 @@ use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-/// Tells work that its caller has gone. Cancelled when the receiver is dropped.
+/// Shows the work whether its caller was dropped. Cancelled when the receiver is dropped.
 pub(crate) struct CancellationToken(Option<watch::Sender<()>>);
 
 impl CancellationToken {
     #[cfg(feature = "_server")]
-    /// Returns a token that is never cancelled: for work that its caller drops as a whole, if at all.
+    /// Returns a token that is never cancelled, for work that runs only inside the caller's future.
     pub(crate) fn never() -> Self {
         Self(None)
     }
 
-    /// Waits until the caller has gone.
+    /// Waits until the caller is dropped.
     pub(crate) async fn cancelled(&self) {
         match &self.0 {
             Some(caller) => caller.closed().await,
@@ -39,16 +39,16 @@ impl CancellationToken {
     }
 }
 
-/// Work that its caller runs, and a task finishes if the caller is dropped.
+/// Work that the caller polls, and that a spawned task finishes if the caller is dropped.
 pub(crate) struct Handover<T: 'static> {
-    /// And the receiver that is dropped when the caller goes. None when it has ended.
+    /// The work, and the receiver that is dropped with the caller. None when the work has ended.
     work: Option<(Pin<Box<dyn Future<Output = T> + Send>>, watch::Receiver<()>)>,
     runtime: Handle,
     tasks: TaskTracker,
 }
 
 impl<T: Send + 'static> Handover<T> {
-    /// If it comes to a task, that one is counted.
+    /// `tasks` tracks the task that finishes the work, if one is spawned.
     pub(crate) fn new<W: Future<Output = T> + Send + 'static>(
         runtime: Handle,
         tasks: &TaskTracker,
@@ -76,7 +76,7 @@ impl<T: 'static> Future for Handover<T> {
 impl<T: 'static> Drop for Handover<T> {
     fn drop(&mut self) {
         if let Some((work, caller)) = self.work.take() {
-            // Before it is run again: it must find its token cancelled.
+            // Before the work is polled again, so that it finds its token cancelled.
             drop(caller);
             self.tasks.spawn(&self.runtime, async move { drop(work.await) });
         }

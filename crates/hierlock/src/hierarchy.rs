@@ -1,11 +1,11 @@
-//! The names of a tree's levels. Everyone who shares a lock shares its hierarchy.
+//! The names of a tree's levels. All clients that share locks have the same hierarchy.
 
 use crate::error::{Result, TargetError};
 use crate::target::Target;
 use std::fmt;
 use std::sync::Arc;
 
-/// The named levels of a tree, root first: `user → account → resource` unless told otherwise.
+/// The named levels of a tree, root first; by default `user → account → resource`.
 ///
 /// ```
 /// use hierlock::Hierarchy;
@@ -22,13 +22,11 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// The deepest tree there may be.
+    /// The maximum number of levels.
     pub const MAX_LEVELS: usize = 8;
 
-    /// Names the levels of a tree, root first.
-    ///
-    /// # Errors
-    /// No level, more than [`MAX_LEVELS`](Self::MAX_LEVELS), or a name that is empty or given twice.
+    /// Names the levels of a tree, root first. Fails if there are none, or more than [`MAX_LEVELS`](Self::MAX_LEVELS), or
+    /// if a name is empty or given twice.
     pub fn new<N: Into<Box<str>>>(names: impl IntoIterator<Item = N>) -> Result<Self> {
         let names: Arc<[Box<str>]> = names.into_iter().map(Into::into).collect();
         if names.is_empty() || names.len() > Self::MAX_LEVELS {
@@ -42,43 +40,38 @@ impl Hierarchy {
         Ok(Self { names })
     }
 
-    /// How many levels the tree has.
+    /// Returns the number of levels.
     #[expect(clippy::len_without_is_empty, reason = "a hierarchy is never empty")]
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// The name of a level; `(no such level)` beyond the deepest.
+    /// Returns the name of a level; `(no such level)` below the deepest.
     pub fn level_name(&self, level: usize) -> &str {
         self.names.get(level).map_or("(no such level)", |name| name)
     }
 
-    /// Is this the level of the leaves?
+    /// Returns whether this is the level of the leaves.
     pub fn is_leaf(&self, level: usize) -> bool {
         level + 1 == self.len()
     }
 
-    /// A node of this tree, by its IDs from the root.
-    ///
-    /// # Errors
-    /// An ID that is empty or too long, no ID at all, or more IDs than the tree has levels.
+    /// Returns the node with these IDs from the root. Fails as [`Target::path`], or if the tree has fewer levels.
     pub fn target<I: AsRef<str>>(&self, ids: impl IntoIterator<Item = I>) -> Result<Target> {
         let target = Target::path(ids)?;
         self.check(&target)?;
         Ok(target)
     }
 
-    /// A node of this tree, from its path text (`acme/search`).
-    ///
-    /// # Errors
-    /// As [`target`](Self::target), and an escape that is neither `%2F` nor `%25`.
+    /// Parses the path text of a node (`acme/search`). Fails as [`target`](Self::target), and on an escape other than
+    /// `%2F` and `%25`.
     pub fn parse(&self, path: &str) -> Result<Target> {
         let target = path.parse()?;
         self.check(&target)?;
         Ok(target)
     }
 
-    /// Does the target fit into this tree?
+    /// Fails if the target is deeper than this tree.
     pub(crate) fn check(&self, target: &Target) -> Result<()> {
         if target.level() < self.len() {
             return Ok(());
@@ -104,21 +97,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_are_one_to_eight_and_named_once() {
+    fn a_tree_has_one_to_eight_levels_with_different_names() {
         assert!(Hierarchy::new(["a", "b", "c", "d", "e", "f", "g", "h"]).is_ok());
-        for (names, says) in [
+        for (names, expected) in [
             (vec![], "0 levels"),
             (vec!["a", "b", "c", "d", "e", "f", "g", "h", "i"], "9 levels"),
             (vec!["a", "a"], "`a`"),
             (vec!["a", ""], "level 1"),
         ] {
             let message = Hierarchy::new(names).unwrap_err().to_string();
-            assert!(message.contains(says), "{message}");
+            assert!(message.contains(expected), "{message}");
         }
     }
 
     #[test]
-    fn a_target_deeper_than_the_tree_is_refused_by_name() {
+    fn the_error_for_a_too_deep_target_names_the_target_and_the_tree() {
         let tree = Hierarchy::new(["org", "team"]).unwrap();
         assert!(tree.parse("o/t").is_ok());
         let message = tree.parse("o/t/p").unwrap_err().to_string();

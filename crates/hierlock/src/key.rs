@@ -1,10 +1,10 @@
-//! From a node to a number: the key text and its hashes. **A public contract** (rule 3): a client
-//! in another language that shares a table or a file computes the same.
+//! From a node to a number: the key text and its hashes. **A public contract** (rule 3): a client in another language that
+//! shares a table or a file computes the same values.
 
 use crate::error::{Result, TargetError};
 use crate::target::{Target, ids_of};
 
-/// How many buckets a level is striped over: 10,000,000 unless told.
+/// The number of buckets that a level is striped over; by default 10,000,000.
 ///
 /// ```
 /// use hierlock::{Buckets, Target};
@@ -16,8 +16,7 @@ use crate::target::{Target, ids_of};
 pub struct Buckets(u32);
 
 impl Buckets {
-    /// # Errors
-    /// None at all, or more than fit into a signed 32-bit column.
+    /// Fails if the count is zero, or does not fit into a signed 32-bit column.
     pub fn new(count: u32) -> Result<Self> {
         match count {
             1..=0x7fff_ffff => Ok(Self(count)),
@@ -25,7 +24,7 @@ impl Buckets {
         }
     }
 
-    /// The number of them.
+    /// Returns the number of buckets.
     pub fn count(self) -> u32 {
         self.0
     }
@@ -38,7 +37,7 @@ impl Default for Buckets {
 }
 
 impl Target {
-    /// The key text: the level, `|`, then every ID from the root as `<byte length>:<id>,`.
+    /// Returns the key text: the level, `|`, then every ID from the root as `<byte length>:<id>,`.
     ///
     /// ```
     /// # use hierlock::Target;
@@ -48,20 +47,34 @@ impl Target {
     pub fn key(&self) -> String {
         let mut key = Vec::with_capacity(2 * self.bytes().len() + 2);
         write_key(self.bytes(), |part| key.extend_from_slice(part));
-        String::from_utf8(key).expect("an ID is made from text, and so is the rest")
+        String::from_utf8(key).expect("IDs are UTF-8, and numbers and separators are ASCII")
     }
 
-    /// The bucket of this node: FNV-1a (32 bit) of the key text, modulo the bucket count.
+    /// Returns the node of a key text.
+    #[cfg(feature = "_server")]
+    pub(crate) fn from_key(key: &str) -> Option<Self> {
+        let (_, mut rest) = key.split_once('|')?;
+        let mut ids = Vec::new();
+        while !rest.is_empty() {
+            let (length, tail) = rest.split_once(':')?;
+            let id = tail.get(..length.parse().ok()?)?;
+            rest = tail[id.len()..].strip_prefix(',')?;
+            ids.push(id);
+        }
+        Target::path(ids).ok().filter(|target| target.key() == key)
+    }
+
+    /// Returns the bucket of this node: FNV-1a (32 bit) of the key text, modulo the bucket count.
     pub fn bucket(&self, buckets: Buckets) -> u32 {
         bucket_of(self.bytes(), buckets)
     }
 
-    /// FNV-1a (64 bit) of the key text: the advisory key on PostgreSQL.
+    /// Returns the FNV-1a hash (64 bit) of the key text: the advisory key on PostgreSQL.
     pub fn key_hash(&self) -> u64 {
         key_hash_of(self.bytes())
     }
 
-    /// The byte of a lock file that stands for this node: its level in the upper bits, then
+    /// Returns the byte offset of this node in a lock file: its level in the upper bits, then
     /// [`key_hash`](Self::key_hash) folded to 60 bits. Never negative as a signed offset.
     ///
     /// ```
@@ -96,9 +109,9 @@ pub(crate) fn file_offset_of(path: &[u8]) -> u64 {
     level << 60 | ((hash & LOW) ^ (hash >> 60))
 }
 
-/// Writes the key text part by part: hashing it needs no copy, and a plan of many nodes hashes each.
+/// Writes the key text part by part. So hashing needs no copy of the text.
 fn write_key(path: &[u8], mut write: impl FnMut(&[u8])) {
-    // Neither a level nor the length of an ID has more than three digits.
+    // A level and the length of an ID have at most three digits.
     let write_number = |number: usize, write: &mut dyn FnMut(&[u8])| {
         let digits = [100, 10, 1].map(|value| b'0' + (number / value % 10) as u8);
         write(&digits[usize::from(number < 100) + usize::from(number < 10)..]);
@@ -113,11 +126,11 @@ fn write_key(path: &[u8], mut write: impl FnMut(&[u8])) {
     }
 }
 
-/// The hash of nothing, from which hashing begins.
+/// The hash of an empty text, from which hashing starts.
 pub(crate) const FNV_32: u32 = 0x811c_9dc5;
 const FNV_64: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// Goes on from a hash with more bytes.
+/// Continues a hash with more bytes.
 pub(crate) fn fnv1a_32(hash: u32, bytes: &[u8]) -> u32 {
     bytes.iter().fold(hash, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
@@ -132,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_vectors_of_the_contract_hold() {
+    fn keys_and_buckets_match_the_published_vectors() {
         for (path, key, bucket) in [
             ("u1", "0|2:u1,", 2_652_417),
             ("u1/a1", "1|2:u1,2:a1,", 4_854_276),
@@ -144,11 +157,13 @@ mod tests {
         ] {
             let target: Target = path.parse().unwrap();
             assert_eq!((&*target.key(), target.bucket(Buckets::default())), (key, bucket));
+            #[cfg(feature = "_server")]
+            assert_eq!(Target::from_key(key), Some(target));
         }
     }
 
     #[test]
-    fn the_wide_vectors_of_the_contract_hold() {
+    fn key_hashes_and_file_offsets_match_the_published_vectors() {
         for (path, key, byte) in [
             ("u1", -4_262_450_565_589_374_431_i64, 349_235_452_838_013_485_u64),
             ("u1/a1", 4_562_596_474_172_320_356_i64, 2_256_753_464_958_626_407_u64),
@@ -163,7 +178,7 @@ mod tests {
 
     /// The reference vectors published with FNV.
     #[test]
-    fn fnv_is_fnv() {
+    fn hashes_match_the_fnv_reference_vectors() {
         assert_eq!(fnv1a_32(FNV_32, b""), 0x811c_9dc5);
         assert_eq!(fnv1a_32(FNV_32, b"foobar"), 0xbf9c_f968);
         assert_eq!(fnv1a_64(FNV_64, b""), 0xcbf2_9ce4_8422_2325);

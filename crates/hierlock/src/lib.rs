@@ -1,8 +1,8 @@
-//! **Locks on a tree, on what you already run.**
+//! **Locks on a tree, on the database you already run.**
 //!
 //! A team has data in a tree (users own accounts, accounts own resources) and several processes that change it. hierlock
-//! locks any node of it: every ancestor shared, the node itself exclusive. A lock on an account excludes every lock below
-//! it, and two resources of one account never wait for each other.
+//! locks any node of the tree: every ancestor shared, the node itself exclusive. A lock on an account excludes every lock
+//! below it, and two resources of one account never wait for each other.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -19,7 +19,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Start at [`Hierlock`]. [`blocking`] is the same for programs without async, [`retry`](mod@retry) runs a transaction again
+//! Start at [`Hierlock`]. [`blocking`] is the same for programs without async, [`retry`](mod@retry) repeats a transaction
 //! that lost a race, [`lease`] has edit locks that outlive a transaction.
 //!
 //! ```text
@@ -29,6 +29,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_debug_implementations)]
 
+#[macro_use]
+mod accessors;
 pub mod backend;
 pub mod blocking;
 mod builder;
@@ -36,6 +38,7 @@ mod client;
 #[cfg(feature = "_driver")]
 #[cfg_attr(docsrs, doc(cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))))]
 pub mod database;
+mod diagnosis;
 mod error;
 mod file;
 mod guard;
@@ -59,6 +62,7 @@ pub mod queue;
 mod registry;
 mod request;
 pub mod retry;
+pub mod sizing;
 mod snapshot;
 #[cfg(feature = "_server")]
 #[cfg_attr(docsrs, doc(cfg(any(feature = "mysql", feature = "postgres"))))]
@@ -68,11 +72,12 @@ mod target;
 
 pub use builder::Builder;
 pub use client::Hierlock;
-pub use error::{Blocker, Error, Result, TransactionState};
+pub use diagnosis::Diagnosis;
+pub use error::{Blocker, BlockingSession, Error, Result, TransactionState};
 pub use file::default_path;
 pub use guard::Guard;
 pub use hierarchy::Hierarchy;
-pub use hierlock_engine::{DurationError, ServerUrl, parse_duration};
+pub use hierlock_engine::{DurationError, ServerUrl, checks, parse_duration};
 pub use key::Buckets;
 pub use mode::{Mode, ModeSet, SlotMode};
 pub use plan::{Claim, Plan, Slots, Step};
@@ -81,7 +86,7 @@ pub use request::Request;
 pub use snapshot::{Holder, Statistics, Wait};
 pub use target::Target;
 
-/// The examples of the README files and of pages compile and run.
+/// The examples of the README files and of the pages in `docs` are tests.
 #[cfg(all(
     doctest,
     feature = "mysql",

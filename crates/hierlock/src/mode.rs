@@ -1,11 +1,11 @@
-//! Modes and their compatibility: what a caller may ask for, what a slot may be held in, and one
-//! table that says which of those go together. Knows nothing of paths, plans or backends.
+//! Lock modes: those that a caller requests, those of a slot, and the table of their conflicts. Independent of paths,
+//! plans and backends.
 
 use std::fmt;
 
-/// What a caller asks for on a target.
+/// The mode that a caller requests for a target.
 ///
-/// Its ancestors are taken in whatever mode protects it (see [`SlotMode`]).
+/// The ancestors of the target are locked in the mode that protects it (see [`SlotMode`]).
 ///
 /// ```
 /// use hierlock::Mode;
@@ -14,12 +14,12 @@ use std::fmt;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
-    /// Reads the node and everything below it; others may read as well.
+    /// To read the node and everything below it; others can read as well.
     Shared,
-    /// Reads now and means to write: goes together with readers, not with another `Update`.
-    /// [`Guard::upgrade`](crate::Guard::upgrade) turns it exclusive.
+    /// To read now and write later: compatible with readers, not with another `Update`.
+    /// [`Guard::upgrade`](crate::Guard::upgrade) makes it exclusive.
     Update,
-    /// Nobody else is at the node or anywhere below it.
+    /// Excludes all others from the node and everything below it.
     #[default]
     Exclusive,
 }
@@ -28,7 +28,7 @@ impl Mode {
     const ALL: [Mode; 3] = [Mode::Shared, Mode::Update, Mode::Exclusive];
 }
 
-/// Named as the slot mode of the same strength.
+/// The name of the slot mode of the same strength.
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         ModeSet::Intentions.target(*self, true).fmt(f)
@@ -44,22 +44,21 @@ impl std::str::FromStr for Mode {
     }
 }
 
-/// What one slot is held in: the three modes of a caller, and the intentions that ancestors carry
-/// where a backend knows them.
+/// The mode of one slot: the three modes of a caller, and the intention modes of ancestors, on backends that have them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum SlotMode {
-    /// Something below is read.
+    /// A node below is locked shared.
     IntentShared,
-    /// Something below is written.
+    /// A node below is locked exclusively or for update.
     IntentExclusive,
-    /// The node and all below it are read.
+    /// The node and everything below it are read.
     Shared,
-    /// Read now, to be written: one at a time, beside readers.
+    /// Read now, written later: one holder at a time, beside readers.
     Update,
-    /// All is read, and something below is written.
+    /// The node and everything below it are read, and a node below is locked exclusively.
     SharedIntentExclusive,
-    /// Held alone.
+    /// Compatible with no other mode.
     Exclusive,
 }
 
@@ -68,7 +67,7 @@ use SlotMode::{
     SharedIntentExclusive as SIX, Update as U,
 };
 
-/// **The rule of conflict.** Row: what somebody holds; column: whether somebody else can have that mode too.
+/// **The conflict table.** Row: the mode of a holder; column: 1 if another owner can hold that mode at the same time.
 const COMPATIBLE: [ModeBits; SlotMode::COUNT] = [
     //         X SIX U S IX IS
     /* IS  */ ModeBits(0b0_1_1_1_1_1),
@@ -79,7 +78,7 @@ const COMPATIBLE: [ModeBits; SlotMode::COUNT] = [
     /* X   */ ModeBits(0b0_0_0_0_0_0),
 ];
 
-/// The weakest mode that is as strong as both: what a slot is held in when it is needed twice.
+/// The weakest mode that is as strong as both: the mode of a slot that is needed twice.
 #[rustfmt::skip]
 const JOIN: [[SlotMode; SlotMode::COUNT]; SlotMode::COUNT] =
     //         IS   IX   S    U    SIX  X
@@ -91,12 +90,12 @@ const JOIN: [[SlotMode; SlotMode::COUNT]; SlotMode::COUNT] =
      /* X   */ [X,   X,   X,   X,   X,   X]];
 
 impl SlotMode {
-    /// How many there are.
+    /// The number of modes.
     pub const COUNT: usize = 6;
-    /// All of them, weakest first.
+    /// All modes, weakest first.
     pub const ALL: [SlotMode; Self::COUNT] = [IS, IX, S, U, SIX, X];
 
-    /// Can two owners hold one slot in these modes at the same time?
+    /// Returns whether two owners can hold one slot in these modes at the same time.
     ///
     /// ```
     /// use hierlock::SlotMode::{Exclusive, IntentExclusive, Shared, Update};
@@ -109,7 +108,7 @@ impl SlotMode {
         COMPATIBLE[self as usize].has(other)
     }
 
-    /// The weakest mode that is at least as strong as both.
+    /// Returns the weakest mode that is at least as strong as both.
     ///
     /// ```
     /// use hierlock::SlotMode::{IntentExclusive, Shared, SharedIntentExclusive};
@@ -119,7 +118,7 @@ impl SlotMode {
         JOIN[self as usize][other as usize]
     }
 
-    /// The name used in messages, tables and JSON.
+    /// Returns the name used in messages, tables and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             IS => "intent-shared",
@@ -155,13 +154,13 @@ impl ModeBits {
         self.0 & 1 << mode as u8 != 0
     }
 
-    /// Can `mode` be held beside all of them?
+    /// Returns whether `mode` is compatible with every mode of the set.
     pub(crate) const fn all_compatible_with(self, mode: SlotMode) -> bool {
         self.0 & !COMPATIBLE[mode as usize].0 == 0
     }
 }
 
-/// The modes a backend really has. What it lacks is rounded **up**, never down (rule 5).
+/// The modes that a backend has. A mode that it lacks is rounded **up**, never down (rule 4 in `DESIGN.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModeSet {
@@ -174,26 +173,26 @@ pub enum ModeSet {
 }
 
 impl ModeSet {
-    /// The mode in which a node is taken on behalf of a target at or below it. **The rule of ancestors and targets.**
-    pub(crate) const fn of_node(self, asked: Mode, is_target: bool, is_leaf: bool) -> SlotMode {
-        if is_target { self.target(asked, is_leaf) } else { self.ancestor(asked) }
+    /// Returns the mode in which a node is locked for a target at or below it. **The rule of ancestors and targets.**
+    pub(crate) const fn of_node(self, requested: Mode, is_target: bool, is_leaf: bool) -> SlotMode {
+        if is_target { self.target(requested, is_leaf) } else { self.ancestor(requested) }
     }
 
-    /// The mode in which the ancestors of a target are taken.
-    pub const fn ancestor(self, asked: Mode) -> SlotMode {
-        match (self, asked) {
+    /// Returns the mode in which the ancestors of a target are locked.
+    pub const fn ancestor(self, requested: Mode) -> SlotMode {
+        match (self, requested) {
             (ModeSet::Intentions, Mode::Shared) => IS,
-            // An update lock will become a write: were its ancestors only IS, an update lock of an
-            // ancestor would not notice it.
+            // An update lock becomes exclusive later. If its ancestors were only IS, it would not conflict with an
+            // update lock of an ancestor.
             (ModeSet::Intentions, Mode::Update | Mode::Exclusive) => IX,
             (ModeSet::SharedExclusive | ModeSet::SharedUpdateExclusive, _) => S,
         }
     }
 
-    /// The mode in which the target itself is taken.
+    /// Returns the mode in which the target itself is locked.
     ///
-    /// Without intentions an inner node can only be locked exclusively: writers below it hold it
-    /// shared, so a shared or update lock of it would not keep them out.
+    /// Without intention modes an inner node can only be locked exclusively: writers below it hold it shared, so a shared
+    /// or update lock of it would not exclude them.
     ///
     /// ```
     /// use hierlock::{Mode, ModeSet, SlotMode};
@@ -201,8 +200,8 @@ impl ModeSet {
     /// assert_eq!(ModeSet::SharedExclusive.target(Mode::Shared, leaf), SlotMode::Shared);
     /// assert_eq!(ModeSet::SharedExclusive.target(Mode::Shared, !leaf), SlotMode::Exclusive);
     /// ```
-    pub const fn target(self, asked: Mode, is_leaf: bool) -> SlotMode {
-        match (self, asked, is_leaf) {
+    pub const fn target(self, requested: Mode, is_leaf: bool) -> SlotMode {
+        match (self, requested, is_leaf) {
             (_, Mode::Exclusive, _) => X,
             (ModeSet::Intentions, Mode::Shared, _) => S,
             (ModeSet::Intentions, Mode::Update, _) => U,
@@ -218,7 +217,6 @@ impl ModeSet {
 mod tests {
     use super::*;
 
-    /// Every mode with every mode.
     fn pairs<T: Copy, const N: usize>(all: [T; N]) -> impl Iterator<Item = (T, T)> {
         all.into_iter().flat_map(move |a| all.map(|b| (a, b)))
     }
@@ -231,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn join_is_the_least_mode_that_conflicts_with_all_that_either_does() {
+    fn join_is_the_weakest_mode_with_the_conflicts_of_both() {
         let compatible = |mode: SlotMode| COMPATIBLE[mode as usize].0;
         for (a, b) in pairs(SlotMode::ALL) {
             let is_as_strong =
@@ -242,26 +240,26 @@ mod tests {
         }
     }
 
-    /// Also where one target is an ancestor of the other: the modes that meet at the upper one must conflict whenever the
-    /// asked modes do.
+    /// Also where one target is an ancestor of the other: the modes of the upper node must conflict whenever the requested
+    /// modes do.
     #[test]
-    fn rounding_never_weakens() {
-        let asked = |mode| ModeSet::Intentions.target(mode, true);
+    fn a_missing_mode_is_never_rounded_down() {
+        let requested = |mode| ModeSet::Intentions.target(mode, true);
         for set in [ModeSet::Intentions, ModeSet::SharedExclusive, ModeSet::SharedUpdateExclusive] {
             for (above, below) in pairs(Mode::ALL) {
                 for leaf in [true, false] {
                     let taken = set.target(above, leaf);
-                    assert_eq!(taken.join(asked(above)), taken, "{set:?} {above} leaf={leaf}");
+                    assert_eq!(taken.join(requested(above)), taken, "{set:?} {above} leaf={leaf}");
                 }
-                let as_asked = asked(above).is_compatible_with(asked(below));
+                let is_compatible = requested(above).is_compatible_with(requested(below));
                 let taken = set.target(above, false).is_compatible_with(set.ancestor(below));
-                assert!(as_asked || !taken, "{set:?}: {above} over {below} is too weak");
+                assert!(is_compatible || !taken, "{set:?}: {above} over {below} is too weak");
             }
         }
     }
 
     #[test]
-    fn a_set_of_modes_says_what_the_table_says() {
+    fn a_set_of_modes_agrees_with_the_conflict_table() {
         for (held, also) in pairs(SlotMode::ALL) {
             let set = ModeBits::default().with(held).with(also);
             for wanted in SlotMode::ALL {

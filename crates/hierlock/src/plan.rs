@@ -1,36 +1,32 @@
-//! From targets and modes to **one ordered, de-duplicated list of slots**. Pure: nothing here
-//! waits, locks or talks to anyone.
+//! From targets and modes to **one ordered list of slots without duplicates**. Pure code: it does not wait, lock or do I/O.
 //!
-//! The order is the same for everyone: ascending by (level, slot), and a slot that is needed twice
-//! is taken once, in the strongest mode, *before* anything is held. So no two acquires can wait for
-//! each other (rule 2 in `DESIGN.md`).
+//! The order is the same for all clients: ascending by (level, slot). A slot that is needed twice is in the list once, in
+//! the strongest mode. So no two acquires can wait for each other (rule 2 in `DESIGN.md`).
 
-use crate::error::{Result, TargetError};
-use crate::hierarchy::Hierarchy;
-use crate::key::{Buckets, bucket_of, file_offset_of, key_hash_of};
-use crate::mode::{Mode, ModeSet, SlotMode};
-use crate::target::Target;
+use crate::error::TargetError;
+use crate::key::{bucket_of, file_offset_of, key_hash_of};
+use crate::{Buckets, Hierarchy, Mode, ModeSet, Result, SlotMode, Target};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
-/// A target and the mode it is asked for in.
+/// A target and its requested mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// What to lock.
+    /// The node to lock.
     pub target: Target,
-    /// How.
+    /// The requested mode.
     pub mode: Mode,
 }
 
-/// What is asked for together; nearly always one.
+/// The claims of one request; nearly always one.
 pub(crate) type Claims = SmallVec<[Claim; 1]>;
 
-/// The targets of claims, for errors.
+/// Returns the targets of claims, for errors.
 pub(crate) fn targets_of(claims: &[Claim]) -> Vec<Target> {
     claims.iter().map(|claim| claim.target.clone()).collect()
 }
 
-/// Adds claims to those of before: each target once, in the strongest mode.
+/// Adds claims to a map that has each target once, in the strongest mode.
 pub(crate) fn add_claims(strongest: &mut BTreeMap<Target, Mode>, claims: &[Claim]) {
     for Claim { target, mode } in claims {
         let before = strongest.entry(target.clone()).or_insert(*mode);
@@ -42,7 +38,7 @@ pub(crate) fn add_claims(strongest: &mut BTreeMap<Target, Mode>, claims: &[Claim
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Slots {
-    /// Every node is a slot of its own; ordered by path, and `slot` is 0.
+    /// Every node has its own slot; ordered by path, and `slot` is 0.
     Paths,
     /// A striped bucket: [`Target::bucket`].
     Buckets(Buckets),
@@ -53,7 +49,7 @@ pub enum Slots {
 }
 
 impl Slots {
-    /// The slot of the node with these bytes.
+    /// Returns the slot of the node with these bytes.
     fn number(self, path: &[u8]) -> u64 {
         match self {
             Slots::Paths => 0,
@@ -64,37 +60,37 @@ impl Slots {
     }
 }
 
-/// One slot of a plan, as a caller sees it.
+/// One slot of a plan, for callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Step {
-    /// The node; where several share the slot, the first of them.
+    /// The node; if several nodes of the plan share the slot, the first of them.
     pub target: Target,
-    /// Its level.
+    /// The level of the node.
     pub level: usize,
-    /// The slot it maps to; 0 where slots are paths.
+    /// The slot of the node; 0 where slots are paths.
     pub slot: u64,
-    /// The mode it is taken in.
+    /// The mode in which the slot is locked.
     pub mode: SlotMode,
 }
 
-/// What a slot is, however nodes become slots; ordered as every plan takes them.
+/// Identifies a slot on any backend. The order is that of every plan.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SlotId {
     level: usize,
     slot: u64,
-    /// Where slots are paths.
+    /// The node, where slots are paths.
     path: Option<Target>,
 }
 
-/// One slot of a plan, as a backend walks it. Small: a million holds in memory have three million of them.
+/// One slot of a plan, for backends. Small: a million holds in memory have three million steps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlanStep {
     /// The number of the slot; in memory the hash of the node's path.
     pub(crate) slot: u64,
     /// The claim whose target is the node or below it.
     pub(crate) claim: u32,
-    /// Where the node ends within the bytes of that target.
+    /// The length of the node's path within the bytes of that target.
     pub(crate) end: u16,
     pub(crate) mode: SlotMode,
     /// In an extension: the mode in which the owner holds the slot already.
@@ -109,8 +105,8 @@ pub(crate) struct PlanSteps {
 }
 
 impl PlanSteps {
-    /// Each node once, in the strongest mode: by level, if there is one claim, otherwise by path. `number` gives the slot
-    /// of a node by its bytes; it is asked from each root downwards. Fails as [`Plan::new`] does.
+    /// Returns each node once, in the strongest mode: by level, if there is one claim, otherwise by path. `number` returns
+    /// the slot of a node; it is called from each root downwards. Fails as [`Plan::new`] does.
     pub(crate) fn new(
         hierarchy: &Hierarchy,
         mut claims: Claims,
@@ -124,15 +120,15 @@ impl PlanSteps {
             hierarchy.check(&claim.target)?;
         }
         if claims.len() > 1 {
-            // Of one target twice, the stronger mode comes first and the other is dropped.
+            // If a target is requested twice, the stronger mode comes first and the other is dropped.
             claims.sort_unstable_by(|a, b| {
                 a.target.path_cmp(&b.target).then_with(|| b.mode.cmp(&a.mode))
             });
             claims.dedup_by(|later, first| later.target == first.target);
         }
         let mut list: SmallVec<[PlanStep; 3]> = SmallVec::new();
-        // Claims are sorted by path, so an ancestor that a claim has in common with an earlier one, it has with the
-        // one before. At each level, the step of the last claim that went there:
+        // Claims are sorted by path. So an ancestor that a claim shares with any earlier claim, it shares with the
+        // previous one. `last` has, for each level, the step of the last claim that has a node there.
         let mut last = [0; Hierarchy::MAX_LEVELS];
         let mut before: &[u8] = &[];
         for (claim, Claim { target, mode }) in claims.iter().enumerate() {
@@ -144,7 +140,7 @@ impl PlanSteps {
                     step.mode = step.mode.join(mode);
                 } else {
                     last[level] = list.len();
-                    // 8 IDs of 255 bytes behind their lengths are 2048 bytes, and 2³² claims do not fit into memory.
+                    // 8 IDs of 255 bytes with their lengths are 2048 bytes, and 2³² claims do not fit into memory.
                     let (slot, claim, end) = (number(&bytes[..end]), claim as u32, end as u16);
                     list.push(PlanStep { slot, claim, end, mode, held: None });
                 }
@@ -154,24 +150,22 @@ impl PlanSteps {
         Ok(Self { claims, list })
     }
 
-    /// The target of the claim for which a step is taken: its node, or one below.
+    /// Returns the target of a step's claim: the node of the step, or a node below it.
     pub(crate) fn target(&self, step: &PlanStep) -> &Target {
         &self.claims[step.claim as usize].target
     }
 
-    /// The node a step stands for.
     pub(crate) fn node(&self, step: &PlanStep) -> Target {
         self.target(step).cut(step.end.into())
     }
 
-    /// The bytes of that node.
     pub(crate) fn path(&self, step: &PlanStep) -> &[u8] {
         &self.target(step).bytes()[..step.end.into()]
     }
 
-    /// Orders by level, then by `key`, then by path.
+    /// Sorts by level, then by `key`, then by path.
     pub(crate) fn sort_by_level<K: Ord>(&mut self, key: impl Fn(&PlanStep) -> K) {
-        // The steps of one claim are in the order of their levels.
+        // The steps of a single claim are already in the order of their levels.
         if let Self { claims, list } = self
             && claims.len() > 1
         {
@@ -179,7 +173,7 @@ impl PlanSteps {
         }
     }
 
-    /// Makes nodes that fall into one slot one step in the strongest mode.
+    /// Merges nodes that share a slot into one step, in the strongest mode.
     fn merge_by_slot(&mut self) {
         let Self { claims, list } = self;
         list.dedup_by(|later, first| {
@@ -193,7 +187,6 @@ impl PlanSteps {
     }
 }
 
-/// The level of the node a step stands for.
 fn level_of(claims: &[Claim], step: &PlanStep) -> usize {
     let target = &claims[step.claim as usize].target;
     target.ends().take_while(|end| *end < step.end.into()).count()
@@ -212,17 +205,14 @@ fn level_of(claims: &[Claim], step: &PlanStep) -> usize {
 /// # Ok::<(), hierlock::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "a plan takes nothing"]
+#[must_use = "a plan locks nothing"]
 pub struct Plan {
     steps: PlanSteps,
     slots: Slots,
 }
 
 impl Plan {
-    /// Plans an acquire of all these claims together.
-    ///
-    /// # Errors
-    /// No claim at all, or a target that is deeper than the tree.
+    /// Plans an acquire of all these claims together. Fails if there is no claim, or a target is deeper than the tree.
     pub fn new(
         hierarchy: &Hierarchy,
         claims: impl IntoIterator<Item = Claim>,
@@ -238,17 +228,14 @@ impl Plan {
         Ok(Self { steps, slots })
     }
 
-    /// How nodes become slots in it.
-    pub fn slots(&self) -> Slots {
-        self.slots
+    getters! { self:
+        /// Returns how nodes become slots in this plan.
+        slots -> Slots = self.slots;
+        /// Returns the requested targets and modes, sorted by path.
+        claims -> &[Claim] = &self.steps.claims;
     }
 
-    /// What was asked for, by path.
-    pub fn claims(&self) -> &[Claim] {
-        &self.steps.claims
-    }
-
-    /// The slots, in the order in which they are taken.
+    /// Returns the slots, in the order in which they are locked.
     pub fn steps(&self) -> impl ExactSizeIterator<Item = Step> {
         self.steps.list.iter().map(|step| {
             let target = self.steps.node(step);
@@ -256,7 +243,6 @@ impl Plan {
         })
     }
 
-    /// Identifies the slot of a step, for whoever needs it.
     pub(crate) fn id(&self, step: &Step) -> SlotId {
         let path = (self.slots == Slots::Paths).then(|| step.target.clone());
         SlotId { level: step.level, slot: step.slot, path }
@@ -276,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn ancestors_and_targets_by_level() {
+    fn a_plan_has_ancestors_and_targets_by_level() {
         let one = [("u1/a1/r1", Mode::Exclusive)];
         let several =
             [("u1", Mode::Shared), ("u1/a1/r1", Mode::Exclusive), ("u2/a1", Mode::Update)];
@@ -304,16 +290,16 @@ mod tests {
         }
     }
 
-    /// The counterexample to ordering by ID: `r313` and `r36750` share a bucket, so {r35, r36750}
-    /// and {r313, r35}, each taken in ID order, take the same two rows in opposite order.
+    /// The counterexample to ordering by ID: `r313` and `r36750` share a bucket, so {r35, r36750} and {r313, r35}, each
+    /// in ID order, lock the same two rows in opposite order.
     #[test]
-    fn slot_order_agrees_where_id_order_would_deadlock() {
+    fn slot_order_prevents_a_deadlock_that_id_order_would_have() {
         let buckets = Buckets::default();
         let by_id = |ids: [&str; 2]| {
             ids.map(|id| u64::from(Target::resource("u1", "a1", id).unwrap().bucket(buckets)))
         };
         let (first, second) = (by_id(["r35", "r36750"]), by_id(["r313", "r35"]));
-        assert_eq!(first, [second[1], second[0]], "ID order takes the two rows crosswise");
+        assert_eq!(first, [second[1], second[0]], "ID order locks the two rows in opposite order");
 
         let by_slot = |ids: [&str; 2]| -> Vec<u64> {
             let [a, b] = ids.map(|id| format!("u1/a1/{id}"));
@@ -333,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asked_is_an_error() {
+    fn a_plan_without_a_target_is_an_error() {
         let nothing = Plan::new(&Hierarchy::default(), [], Slots::Paths, ModeSet::Intentions);
         assert!(nothing.unwrap_err().to_string().contains("no target"));
     }
@@ -347,9 +333,9 @@ mod tests {
     }
 
     proptest! {
-        /// Against a model that knows nothing of sorting: a map from slot to the joined mode.
+        /// Compared with a model that does not sort: a map from slot to the joined mode.
         #[test]
-        fn every_plan_is_ordered_complete_and_strongest(claims in claims(), few in 1u32..40) {
+        fn every_plan_is_sorted_and_has_each_slot_in_the_strongest_mode(claims in claims(), few in 1u32..40) {
             let tree = Hierarchy::default();
             let kinds = [Slots::Paths, Slots::Buckets(Buckets::new(few).unwrap()), Slots::Keys, Slots::Bytes];
             for slots in kinds {
@@ -382,7 +368,7 @@ mod tests {
         }
 
         #[test]
-        fn the_order_of_asking_does_not_matter(claims in claims().prop_shuffle(), seed in any::<u64>()) {
+        fn the_order_of_claims_does_not_change_a_plan(claims in claims().prop_shuffle(), seed in any::<u64>()) {
             let mut other = claims.clone();
             let turn = seed as usize % other.len();
             other.rotate_left(turn);

@@ -1,4 +1,4 @@
-//! What a client of a URL would lock, for whoever only wants to know.
+//! The slots that a client of a URL would lock, without locking them.
 
 use crate::client::Location;
 #[cfg(feature = "_server")]
@@ -6,8 +6,8 @@ use crate::sql::{Scheme, SqlBackend};
 use crate::{Claim, Hierarchy, ModeSet, Plan, Result, Slots};
 use crate::{file, memory};
 
-/// The slots that a client of a lock URL would take. Nothing is locked, made or changed: a file is not opened, and a server
-/// is only asked what its clients have agreed about.
+/// The slots that a client of a lock URL would lock. A preview locks, creates and changes nothing: it does not open a file,
+/// and only reads the agreement of the clients from a server.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -19,7 +19,7 @@ use crate::{file, memory};
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "a preview takes nothing"]
+#[must_use = "a preview locks nothing"]
 pub struct Preview {
     hierarchy: Hierarchy,
     slots: Slots,
@@ -29,20 +29,21 @@ pub struct Preview {
 }
 
 impl Preview {
-    /// Finds out how a client of this URL would lock.
+    /// Reads how a client of this URL would lock.
     ///
     /// # Errors
-    /// As [`Hierlock::connect_with`](crate::Hierlock::connect_with): a client could not lock there either. A file is not
-    /// looked at, and a table that the first client makes may be missing.
+    /// As [`Hierlock::connect_with`](crate::Hierlock::connect_with), except that a file is not opened, and a table that the
+    /// first client creates may be missing.
     pub async fn of(url: &str, hierarchy: Hierarchy) -> Result<Self> {
+        #[cfg(feature = "_server")]
+        let mut scheme = None;
         let (slots, modes) = match Location::parse(url)? {
             Location::Memory(_) => (Slots::Paths, memory::MODES),
             Location::File(_) => (file::SLOTS, file::MODES),
             #[cfg(feature = "_server")]
             Location::Server => {
-                let scheme = SqlBackend::preview(url, hierarchy.clone()).await?;
-                let (slots, modes) = (scheme.slots(), scheme.modes());
-                return Ok(Self { hierarchy, slots, modes, scheme: Some(Box::new(scheme)) });
+                let scheme = scheme.insert(SqlBackend::preview(url, hierarchy.clone()).await?);
+                (scheme.slots(), scheme.modes())
             }
         };
         Ok(Self {
@@ -50,19 +51,16 @@ impl Preview {
             slots,
             modes,
             #[cfg(feature = "_server")]
-            scheme: None,
+            scheme: scheme.map(Box::new),
         })
     }
 
-    /// Plans an acquire.
-    ///
-    /// # Errors
-    /// As [`Plan::new`].
+    /// Plans an acquire. Fails as [`Plan::new`].
     pub fn plan(&self, claims: impl IntoIterator<Item = Claim>) -> Result<Plan> {
         Plan::new(&self.hierarchy, claims, self.slots, self.modes)
     }
 
-    /// What the clients of the server have agreed about; None for a file, or memory.
+    /// Returns the agreement of the server's clients; `None` for `file:` and `memory:`.
     #[cfg(feature = "_server")]
     pub fn scheme(&self) -> Option<&Scheme> {
         self.scheme.as_deref()

@@ -1,4 +1,4 @@
-//! Who in this process holds or waits, where the backend itself keeps no list.
+//! The holders and waiters of this process, for backends that have no list of their own.
 
 use crate::plan::{SlotId, add_claims};
 use crate::{Holder, Mode, Plan, SlotMode, Step, Target, Wait};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Slots and how they are held.
+/// Slots, with a node of each and the mode in which it is held.
 type SlotModes = BTreeMap<SlotId, (Target, SlotMode)>;
 
 #[derive(Debug, Default)]
@@ -17,30 +17,30 @@ pub(crate) struct Registry {
     records: Mutex<BTreeMap<u64, Record>>,
 }
 
-/// One hold, or one on its way.
+/// One hold, or one acquire that is not complete.
 #[derive(Debug)]
 pub(crate) struct Record {
     name: Option<Arc<String>>,
     since: Instant,
-    /// What was taken last, as it was planned: most holds end before anybody asks what they hold.
+    /// The plan that was locked last. It is expanded only when needed, since most holds end before that.
     planned: Option<Plan>,
     claims: BTreeMap<Target, Mode>,
     slots: SlotModes,
     wait: Option<SlotWait>,
 }
 
-/// A wait under way.
+/// The current wait of an acquire.
 #[derive(Debug)]
 struct SlotWait {
     slot: SlotId,
     step: Step,
     since: Instant,
-    /// What the same acquire has taken already: held, though its caller does not know yet.
+    /// The slots that the same acquire has locked already.
     taken: SlotModes,
 }
 
 impl Record {
-    /// Expands the plan into what is held, for whoever asks.
+    /// Moves the slots of the plan into the held slots.
     fn expand(&mut self) {
         if let Some(plan) = self.planned.take() {
             plan.steps().for_each(|step| self.take(&plan, &step));
@@ -48,27 +48,27 @@ impl Record {
         }
     }
 
-    /// Every slot that is kept from others by now, also while the rest is waited for. A slot may come twice.
-    fn kept(&self) -> impl Iterator<Item = (&SlotId, &(Target, SlotMode))> {
+    /// Returns every locked slot, including those of an acquire that still waits. A slot may come twice.
+    fn locked_slots(&self) -> impl Iterator<Item = (&SlotId, &(Target, SlotMode))> {
         self.slots.iter().chain(self.wait.iter().flat_map(|wait| &wait.taken))
     }
 
-    /// Is this in the way of someone else who wants the slot in that mode?
+    /// Returns whether this record blocks another that wants the slot in that mode.
     fn conflicts_with(&self, slot: &SlotId, mode: SlotMode) -> bool {
-        self.kept().any(|(kept, (_, held))| kept == slot && !held.is_compatible_with(mode))
+        self.locked_slots().any(|(id, (_, held))| id == slot && !held.is_compatible_with(mode))
     }
 
-    /// The mode in which the slot of a step is held.
+    /// Returns the mode in which the slot of a step is held.
     pub(crate) fn held(&self, plan: &Plan, step: &Step) -> Option<SlotMode> {
         self.slots.get(&plan.id(step)).map(|(_, mode)| *mode)
     }
 
-    /// Does the slot of a step come after all that is held?
+    /// Returns whether the slot of a step comes after all held slots.
     pub(crate) fn is_after_all(&self, plan: &Plan, step: &Step) -> bool {
         self.slots.last_key_value().is_none_or(|(last, _)| *last < plan.id(step))
     }
 
-    /// Notes that a step was taken, beside what was held there before.
+    /// Records that a step was locked, in addition to the mode that was held there before.
     pub(crate) fn take(&mut self, plan: &Plan, step: &Step) {
         let slot = (step.target.clone(), step.mode);
         let (_, mode) = self.slots.entry(plan.id(step)).or_insert(slot);
@@ -85,7 +85,7 @@ impl Registry {
         RegistryEntry { registry: self.clone(), id }
     }
 
-    /// Oldest first.
+    /// Returns all holders and waiters, oldest first.
     pub(crate) fn holders(&self) -> Vec<Holder> {
         let now = Instant::now();
         let mut records = self.records.lock();
@@ -104,7 +104,7 @@ impl Registry {
             let mut holder = Holder::new(*id);
             holder.name = record.name.as_deref().cloned();
             holder.age = now.saturating_duration_since(record.since);
-            for (_, (target, mode)) in record.kept() {
+            for (_, (target, mode)) in record.locked_slots() {
                 let held = holder.holds.entry(target.clone()).or_insert(*mode);
                 *held = held.join(*mode);
             }
@@ -115,7 +115,7 @@ impl Registry {
     }
 }
 
-/// A place in the registry; leaves it when dropped.
+/// An entry of the registry, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct RegistryEntry {
     registry: Arc<Registry>,
@@ -123,32 +123,35 @@ pub(crate) struct RegistryEntry {
 }
 
 impl RegistryEntry {
-    /// Looks at, or changes, the record.
     pub(crate) fn with<T: Default>(&self, f: impl FnOnce(&mut Record) -> T) -> T {
         let mut records = self.registry.records.lock();
-        // It is there until the entry is dropped.
+        // The record exists until the entry is dropped.
         let Some(record) = records.get_mut(&self.id) else { return T::default() };
         record.expand();
         f(record)
     }
 
-    /// Notes that a plan was taken.
+    /// Records that a plan was locked.
     pub(crate) fn note(&self, plan: Plan) {
         self.with(|record| record.planned = Some(plan));
     }
 
-    /// What was asked for.
+    /// Returns the time since the request.
+    #[cfg(feature = "_server")]
+    pub(crate) fn age(&self) -> std::time::Duration {
+        self.with(|record| record.since.elapsed())
+    }
+
     pub(crate) fn claims(&self) -> BTreeMap<Target, Mode> {
         self.with(|record| record.claims.clone())
     }
 
-    /// What is really taken, by node.
     pub(crate) fn modes(&self) -> BTreeMap<Target, SlotMode> {
         self.with(|record| record.slots.values().cloned().collect())
     }
 
-    /// Lists it as waiting for a step until the guard is dropped. The steps before it in the same acquire are
-    /// taken by then.
+    /// Shows the entry as waiting for a step until the guard is dropped. The steps `before` it in the same acquire are
+    /// already locked.
     pub(crate) fn waits(&self, plan: &Plan, before: &[Step], step: &Step) -> WaitGuard<'_> {
         let taken = |step: &Step| (plan.id(step), (step.target.clone(), step.mode));
         let wait = SlotWait {
@@ -168,7 +171,7 @@ impl Drop for RegistryEntry {
     }
 }
 
-/// A wait that is listed until this is dropped.
+/// A wait that is shown in the registry until this guard is dropped.
 #[derive(Debug)]
 pub(crate) struct WaitGuard<'a>(&'a RegistryEntry);
 

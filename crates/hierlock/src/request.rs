@@ -1,10 +1,10 @@
-//! A request in the making: targets, modes, for how long to wait.
+//! The builder of a request: targets, modes, and how long to wait.
 
 use crate::backend::{AcquireRequest, Backend, Hold, WaitLimit};
 use crate::{Claim, Guard, Hierlock, Mode, Plan, Result, Target};
 use std::time::Duration;
 
-/// A request for nodes, made by [`Hierlock::request`] for a new guard, or by [`Guard::request`] for an old one.
+/// A request for nodes, made by [`Hierlock::request`] for a new guard, or by [`Guard::request`] to extend a guard.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -26,7 +26,7 @@ use std::time::Duration;
 pub struct Request<By> {
     by: By,
     request: AcquireRequest,
-    /// How long to wait, counted from the call of `acquire` on; overrides the limit of the request.
+    /// The maximum wait from the call of `acquire` on; overrides the limit of the request.
     within: Option<Duration>,
 }
 
@@ -36,7 +36,7 @@ impl<By> Request<By> {
         Self { by, request: AcquireRequest::new(claims, WaitLimit::Forever), within: None }
     }
 
-    /// Sets the mode of all targets named so far; by default [`Mode::Exclusive`].
+    /// Sets the mode of all targets added so far; by default [`Mode::Exclusive`].
     pub fn mode(mut self, mode: Mode) -> Self {
         for claim in &mut self.request.claims {
             claim.mode = mode;
@@ -44,19 +44,18 @@ impl<By> Request<By> {
         self
     }
 
-    /// Adds a target, in a mode of its own.
+    /// Adds a target with its own mode.
     pub fn and(mut self, target: Target, mode: Mode) -> Self {
         self.request.claims.push(Claim { target, mode });
         self
     }
 
-    /// Waits no longer than this, from the call of `acquire` on. Needs tokio's timer.
-    pub fn within(mut self, span: Duration) -> Self {
-        self.within = Some(span);
-        self
+    setters! {
+        /// Limits the wait to `span` from the call of `acquire` on. Needs tokio's timer.
+        within(span: Duration) => within: Some(span);
     }
 
-    /// Does not wait: fails with [`is_would_block`](crate::Error::is_would_block), which names what is in the way.
+    /// Does not wait: fails with [`is_would_block`](crate::Error::is_would_block), whose error names the blocker.
     pub fn no_wait(self) -> Self {
         self.limit(WaitLimit::Never)
     }
@@ -66,15 +65,15 @@ impl<By> Request<By> {
         self
     }
 
-    /// Whom to ask, and for what. The limit of time begins here.
+    /// Starts the time limit, and returns the client or guard and the request.
     pub(crate) fn begin(mut self) -> (By, AcquireRequest) {
         self.request.limit = self.within.map_or(self.request.limit, WaitLimit::within);
         (self.by, self.request)
     }
 }
 
-/// Not free is no error for a caller who only tries.
-fn unless_blocked<T>(result: Result<T>) -> Result<Option<T>> {
+/// Returns `None` if the nodes are not free, which is no error for a caller that only tries.
+fn none_if_blocked<T>(result: Result<T>) -> Result<Option<T>> {
     match result {
         Ok(taken) => Ok(Some(taken)),
         Err(error) if error.is_would_block() => Ok(None),
@@ -83,44 +82,38 @@ fn unless_blocked<T>(result: Result<T>) -> Result<Option<T>> {
 }
 
 impl<B: Backend> Request<&Hierlock<B>> {
-    /// Gives it a name for [`Hierlock::holders`].
+    /// Sets the name that [`Hierlock::holders`] shows.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.request = self.request.named(name);
         self
     }
 
-    /// Returns what it would take, in order. Touches nothing.
-    ///
-    /// # Errors
-    /// As [`Plan::new`].
+    /// Returns the slots that the request would lock, in order. Locks nothing. Fails as [`Plan::new`].
     pub fn plan(&self) -> Result<Plan> {
         self.by.backend.plan(&self.request.claims)
     }
 
-    /// Waits until all is held. If the server goes away before that, connects again and begins anew, until the
-    /// deadline; without one, by default for up to a minute (`reconnect_ms` in the URL).
+    /// Waits until all nodes are locked. If the connection is lost before that, reconnects and starts again, until the
+    /// deadline; without a deadline, by default for up to a minute (`reconnect_ms` in the URL).
     ///
     /// # Errors
     /// [`is_timeout`](crate::Error::is_timeout) after [`within`](Self::within); nothing is held then.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the place in the queue and frees what was already taken.
+    /// Dropping the future gives up the place in the queue and releases the nodes that were already locked.
     pub async fn acquire(self) -> Result<Guard<B::Hold>> {
         let (locks, request) = self.begin();
         locks.backend.acquire(request).await.map(Guard::new)
     }
 
-    /// Takes all of it now, or returns `None` if it is not free.
-    ///
-    /// # Errors
-    /// As [`acquire`](Self::acquire).
+    /// Locks all nodes now, or returns `None` if one is not free. Fails otherwise as [`acquire`](Self::acquire).
     pub async fn try_acquire(self) -> Result<Option<Guard<B::Hold>>> {
-        unless_blocked(self.limit(WaitLimit::Try).acquire().await)
+        none_if_blocked(self.limit(WaitLimit::Try).acquire().await)
     }
 }
 
 impl<H: Hold> Request<&mut Guard<H>> {
-    /// Waits until the guard holds all of it as well.
+    /// Waits until the guard holds these nodes as well.
     ///
     /// # Errors, and cancel safety
     /// As [`Guard::extend`]; also [`is_timeout`](crate::Error::is_timeout).
@@ -129,11 +122,9 @@ impl<H: Hold> Request<&mut Guard<H>> {
         guard.hold.extend(request).await
     }
 
-    /// Takes all of it now, or returns `false` if it is not free; then the guard keeps what it had.
-    ///
-    /// # Errors
-    /// As [`acquire`](Self::acquire).
+    /// Locks all nodes now, or returns `false` if one is not free; then the guard holds what it held before. Fails
+    /// otherwise as [`acquire`](Self::acquire).
     pub async fn try_acquire(self) -> Result<bool> {
-        Ok(unless_blocked(self.limit(WaitLimit::Try).acquire().await)?.is_some())
+        Ok(none_if_blocked(self.limit(WaitLimit::Try).acquire().await)?.is_some())
     }
 }

@@ -1,4 +1,4 @@
-//! What a lock manager shows of itself: who holds what, and who waits for whom.
+//! Snapshots of a lock manager: its holders and its waits.
 
 use crate::{SlotMode, Target};
 use std::collections::BTreeMap;
@@ -12,50 +12,51 @@ pub struct Holder {
     pub id: u64,
     /// The name given with [`Request::named`](crate::Request::named).
     pub name: Option<String>,
-    /// How long ago it was asked for.
+    /// The time since the request.
     pub age: Duration,
-    /// What it holds now; while it waits, what it has so far.
+    /// The nodes that are held now, also while others are waited for.
     pub holds: BTreeMap<Target, SlotMode>,
-    /// What it waits for, if it does.
+    /// The current wait, if there is one.
     pub waits: Option<Wait>,
 }
 
 impl Holder {
-    /// One that holds nothing yet and does not wait; for a [backend](crate::backend), which fills in the rest.
+    /// Returns a holder that holds nothing and does not wait; for a [backend](crate::backend), which sets the other
+    /// fields.
     pub fn new(id: u64) -> Self {
         Self { id, name: None, age: Duration::ZERO, holds: BTreeMap::new(), waits: None }
     }
 }
 
 impl Wait {
-    /// One that has just begun; for a [backend](crate::backend), which fills in the rest.
+    /// Returns a wait that has just begun; for a [backend](crate::backend), which sets the other fields.
     pub fn new(target: Target, mode: SlotMode) -> Self {
         Self { target, mode, waited: Duration::ZERO, blocked_by: Vec::new() }
     }
 }
 
-/// What an acquire went through before it had its locks.
+/// How often an acquire started again before it had its locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// How often the server chose it to end a deadlock, and it began again.
+    /// The number of times that the server chose the acquire as the victim of a deadlock.
     pub deadlocks: u32,
-    /// How often the server's own limit ended a wait, and it began again.
+    /// The number of times that the server's own lock wait timeout ended a wait.
     pub timeouts: u32,
-    /// How often it found its server gone, and tried again.
+    /// The number of times that the acquire reconnected to its server.
     pub reconnects: u32,
 }
 
-/// A wait under way.
+/// A current wait.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Wait {
-    /// The node.
+    /// The node that is waited for.
     pub target: Target,
-    /// The mode wanted there.
+    /// The requested mode.
     pub mode: SlotMode,
-    /// For how long already.
+    /// The duration of the wait so far.
     pub waited: Duration,
-    /// The [`id`](Holder::id)s of those in the way: holders, and waiters ahead.
+    /// The [`id`](Holder::id)s of the blockers: holders, and waiters ahead.
     pub blocked_by: Vec<u64>,
 }

@@ -1,4 +1,4 @@
-//! One shim picks the real lock types or the model checker's.
+//! The lock types of `memory:`: the real ones, or those of the model checker shuttle.
 
 #[cfg(not(feature = "model"))]
 pub(crate) use parking_lot::{Mutex, MutexGuard};

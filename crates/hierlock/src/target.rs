@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 /// A node of the tree, given as its path from the root.
 ///
-/// IDs are 1 to 255 bytes of UTF-8. In path text a `/` or `%` inside an ID is written `%2F`, `%25`.
+/// IDs are 1 to [255](Self::MAX_ID_BYTES) bytes of UTF-8; every constructor fails otherwise. In path text a `/` or `%`
+/// inside an ID is written `%2F`, `%25`.
 ///
 /// ```
 /// use hierlock::Target;
@@ -24,48 +25,37 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// Every ID from the root, each behind its length in bytes. So a prefix that ends with an ID is
-    /// an ancestor, equal bytes are equal nodes, and one allocation holds it all.
+    /// Every ID from the root, each after its length in bytes. So a prefix that ends with an ID is an ancestor, equal bytes
+    /// are equal nodes, and a target is one allocation.
     bytes: Arc<[u8]>,
 }
 
 impl Target {
-    /// The longest ID, in bytes.
+    /// The maximum length of an ID, in bytes.
     pub const MAX_ID_BYTES: usize = 255;
 
-    /// A user, the root level of the default tree.
-    ///
-    /// # Errors
-    /// An ID that is empty or longer than [`MAX_ID_BYTES`](Self::MAX_ID_BYTES).
+    /// Returns a user, the root level of the default tree.
     pub fn user(user: &str) -> Result<Self> {
         Self::path([user])
     }
 
-    /// An account of a user.
-    ///
-    /// # Errors
-    /// As [`user`](Self::user).
+    /// Returns an account of a user.
     pub fn account(user: &str, account: &str) -> Result<Self> {
         Self::path([user, account])
     }
 
-    /// A resource of an account.
-    ///
-    /// # Errors
-    /// As [`user`](Self::user).
+    /// Returns a resource of an account.
     pub fn resource(user: &str, account: &str, resource: &str) -> Result<Self> {
         Self::path([user, account, resource])
     }
 
-    /// A node by its IDs from the root, of any tree of up to [`Hierarchy::MAX_LEVELS`] levels.
-    ///
-    /// # Errors
-    /// As [`user`](Self::user); also no ID at all, or too many.
+    /// Returns the node with these IDs from the root, of any tree. Fails also if there are no IDs, or more than
+    /// [`Hierarchy::MAX_LEVELS`].
     pub fn path<I: AsRef<str>>(ids: impl IntoIterator<Item = I>) -> Result<Self> {
         Self::join(&[], 0, ids)
     }
 
-    /// The node of these IDs below a node, given as its bytes; the first of them is of this level.
+    /// Returns the node with these IDs below `parent`, which is given as its bytes; the first ID is at `level`.
     fn join<I: AsRef<str>>(
         parent: &[u8],
         mut level: usize,
@@ -91,7 +81,7 @@ impl Target {
         Ok(Self { bytes: bytes.as_slice().into() })
     }
 
-    /// The node of that ID below this one.
+    /// Returns the child of this node with that ID. Fails as [`path`](Self::path).
     ///
     /// ```
     /// # use hierlock::Target;
@@ -99,35 +89,31 @@ impl Target {
     /// assert_eq!(account.child("r1")?, Target::resource("u1", "a1", "r1")?);
     /// # Ok::<(), hierlock::Error>(())
     /// ```
-    ///
-    /// # Errors
-    /// As [`path`](Self::path).
     pub fn child(&self, id: &str) -> Result<Self> {
         Self::join(&self.bytes, self.level() + 1, [id])
     }
 
-    /// Its depth: 0 at the root.
+    /// Returns the level of the node: 0 at the root.
     pub fn level(&self) -> usize {
         self.ends().count() - 1
     }
 
-    /// The IDs from the root to this node.
+    /// Returns the IDs from the root to this node.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         ids_of(&self.bytes).map(|id| std::str::from_utf8(id).expect("an ID is made from text"))
     }
 
-    /// The node above, unless this is a root.
+    /// Returns the parent, or `None` for a root.
     pub fn parent(&self) -> Option<Target> {
         self.level().checked_sub(1).map(|level| self.ancestor(level))
     }
 
-    /// The ancestor at a level; the node itself at its own level or below.
+    /// Returns the ancestor at a level; the node itself at its own level or below.
     pub fn ancestor(&self, level: usize) -> Target {
-        let own = self.bytes.len();
-        self.cut(self.ends().nth(level).unwrap_or(own))
+        self.cut(self.ends().nth(level).unwrap_or(self.bytes.len()))
     }
 
-    /// Is this node the other one, or above it?
+    /// Returns whether this node is the other node or an ancestor of it.
     ///
     /// ```
     /// # use hierlock::Target;
@@ -140,17 +126,17 @@ impl Target {
         other.bytes.starts_with(&self.bytes)
     }
 
-    /// The IDs behind their lengths; see the field.
+    /// Returns the IDs, each after its length; see the field.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Where the bytes of each ancestor end, the root's first, its own last.
+    /// Returns the end of each ancestor within the bytes, the root first, this node last.
     pub(crate) fn ends(&self) -> impl Iterator<Item = usize> {
         ends_of(&self.bytes)
     }
 
-    /// The ancestor whose bytes end there.
+    /// Returns the ancestor whose bytes end at `end`.
     pub(crate) fn cut(&self, end: usize) -> Target {
         match &self.bytes[..end] {
             whole if whole.len() == self.bytes.len() => self.clone(),
@@ -158,18 +144,18 @@ impl Target {
         }
     }
 
-    /// Have the two the same ancestor there?
-    pub(crate) fn agrees(&self, other: &Target, end: usize) -> bool {
+    /// Returns whether both targets have the same ancestor up to `end`.
+    pub(crate) fn has_same_ancestor(&self, other: &Target, end: usize) -> bool {
         Arc::ptr_eq(&self.bytes, &other.bytes) || self.bytes[..end] == other.bytes[..end]
     }
 
-    /// Orders so that the nodes below one node are neighbours, at every level.
+    /// Compares by path, so that all nodes below one node are adjacent.
     pub(crate) fn path_cmp(&self, other: &Target) -> Ordering {
         self.bytes.cmp(&other.bytes)
     }
 }
 
-/// Where each ID ends within the bytes of a target.
+/// Returns the end of each ID within the bytes of a target.
 fn ends_of(path: &[u8]) -> impl Iterator<Item = usize> {
     let mut end = 0;
     std::iter::from_fn(move || {
@@ -178,7 +164,7 @@ fn ends_of(path: &[u8]) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The IDs within the bytes of a target.
+/// Returns the IDs within the bytes of a target.
 pub(crate) fn ids_of(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut start = 0;
     ends_of(path).map(move |end| {
@@ -188,7 +174,7 @@ pub(crate) fn ids_of(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// By level first, then by the IDs from the root; of two IDs the shorter comes first (`r9`, `r10`).
+/// Compares by level first, then by the IDs from the root; a shorter ID comes first (`r9`, `r10`).
 impl Ord for Target {
     fn cmp(&self, other: &Self) -> Ordering {
         self.level().cmp(&other.level()).then_with(|| self.path_cmp(other))
@@ -238,7 +224,7 @@ impl FromStr for Target {
     }
 }
 
-/// Reads `%2F` as `/` and `%25` as `%`; nothing else may follow a `%`.
+/// Replaces `%2F` by `/` and `%25` by `%`. Returns `None` for any other escape.
 fn unescape(id: &str) -> Option<String> {
     let mut parts = id.split('%');
     let mut plain = parts.next().unwrap_or_default().to_owned();
@@ -265,7 +251,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn path_text_reads_back(ids in ids()) {
+        fn path_text_parses_back_to_its_target(ids in ids()) {
             let target = Target::path(&ids).unwrap();
             prop_assert_eq!(&target.to_string().parse::<Target>().unwrap(), &target);
             prop_assert!(target.ids().eq(&ids));
@@ -273,7 +259,7 @@ mod tests {
         }
 
         #[test]
-        fn parsing_any_text_gives_a_target_or_a_sentence(text in ".*") {
+        fn parsing_any_text_returns_a_target_or_an_error_message(text in ".*") {
             match text.parse::<Target>() {
                 Ok(target) => prop_assert_eq!(target.to_string().to_lowercase(), text.to_lowercase()),
                 Err(error) => prop_assert!(!error.to_string().is_empty()),
@@ -295,7 +281,7 @@ mod tests {
     fn an_id_is_one_to_255_bytes() {
         assert!(Target::user(&"é".repeat(127)).is_ok());
         assert!(Target::user(&"a".repeat(255)).is_ok());
-        for (path, says) in [
+        for (path, expected) in [
             ("", "level 0"),
             ("u1//r1", "level 1"),
             ("u1/", "level 1"),
@@ -305,12 +291,12 @@ mod tests {
             ("u1/%41", "%2F"),
         ] {
             let message = path.parse::<Target>().unwrap_err().to_string();
-            assert!(message.contains(says), "{message}");
+            assert!(message.contains(expected), "{message}");
         }
     }
 
     #[test]
-    fn borders_between_ids_count() {
+    fn targets_with_different_id_boundaries_differ() {
         assert_ne!(Target::account("ab", "c").unwrap(), Target::account("a", "bc").unwrap());
     }
 

@@ -31,8 +31,8 @@ use std::fmt::Debug;
 fn assert_send_sync_debug<T: Send + Sync + Debug>() {}
 
 macro_rules! assert_all_send_sync_debug {
-    ($($of:ty),* $(,)?) => {
-        $(assert_send_sync_debug::<$of>();)*
+    ($($type:ty),* $(,)?) => {
+        $(assert_send_sync_debug::<$type>();)*
     };
 }
 
@@ -164,7 +164,7 @@ async fn every_future_can_be_spawned() {
     }));
 }
 
-/// The same for locks in transactions and for the toolbox.
+/// Checks the futures of locks in transactions and of the toolbox.
 #[allow(dead_code, reason = "that it compiles is the test")]
 fn futures_of_databases_can_be_spawned(
     locks: &Hierlock<SqlBackend>,

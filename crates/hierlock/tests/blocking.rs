@@ -78,7 +78,7 @@ fn only_a_named_manager_is_shared() {
     let error = Hierlock::connect_with("memory:shared-by-name", other.clone()).unwrap_err();
     assert!(error.to_string().contains("user/account/resource"), "{error}");
     drop((guard, one, two));
-    // Nobody uses the name any more, so it is free.
+    // The name is not in use any more, so another tree is allowed.
     Hierlock::connect_with("memory:shared-by-name", other).unwrap();
 }
 
@@ -179,7 +179,7 @@ fn leases_work_without_async() {
     let mut tx = database.begin().unwrap();
     assert!(ended.check_in(&mut tx).unwrap_err().to_string().contains("root ended it"));
     drop(tx);
-    let _kept =
+    let _leases =
         [leases.acquire(request("u3", "cid").session("s3")), leases.acquire(request("u4", "dan"))];
     assert_eq!(leases.release_session("s3").unwrap(), 1);
     assert_eq!(leases.release_owner("dan").unwrap(), 1);
@@ -188,7 +188,7 @@ fn leases_work_without_async() {
 }
 
 #[test]
-fn a_kept_lease_is_renewed_without_a_runtime() {
+fn a_guard_renews_its_lease_without_a_runtime() {
     let (_directory, database) = database();
     let leases = Leases::new(&database);
     leases.provision().unwrap();
@@ -196,31 +196,31 @@ fn a_kept_lease_is_renewed_without_a_runtime() {
     let keep = || -> LeaseGuard {
         leases.acquire(LeaseRequest::new(target("u1"), "ada").ttl(ttl)).unwrap().keep()
     };
-    let kept = keep();
-    let first = kept.expires_at();
-    let begun = Instant::now();
-    while kept.expires_at() == first {
-        assert!(begun.elapsed() < 2 * ttl, "the lease was never renewed");
-        assert!(kept.lost(Duration::from_millis(10)).is_none());
+    let guard = keep();
+    let first = guard.expires_at();
+    let started = Instant::now();
+    while guard.expires_at() == first {
+        assert!(started.elapsed() < 2 * ttl, "the lease was never renewed");
+        assert!(guard.lost(Duration::from_millis(10)).is_none());
     }
     let mut tx = database.begin().unwrap();
-    kept.check_in(&mut tx).unwrap();
+    guard.check_in(&mut tx).unwrap();
     tx.rollback().unwrap();
-    assert!(kept.release().unwrap());
+    assert!(guard.release().unwrap());
 
-    // A dropped lease is released; a lease that is left stays.
+    // Dropping a guard releases the lease; `leave` does not.
     drop(keep());
     let left = loop {
         match leases.acquire(LeaseRequest::new(target("u1"), "bob").ttl(ttl)) {
             Ok(lease) => break lease.keep().leave(),
-            Err(error) => assert!(error.is_held() && begun.elapsed() < 10 * ttl, "{error}"),
+            Err(error) => assert!(error.is_held() && started.elapsed() < 10 * ttl, "{error}"),
         }
     };
     assert!(leases.find(left.token()).unwrap().is_some());
-    let kept = leases.resume(left.token()).unwrap().keep();
-    assert_eq!((kept.token(), &*kept.info().owner), (left.token(), "bob"));
-    leases.force_release(kept.token(), "root", "on holiday").unwrap();
-    assert!(kept.lost(Duration::from_secs(30)).unwrap().is_lost());
+    let guard = leases.resume(left.token()).unwrap().keep();
+    assert_eq!((guard.token(), &*guard.info().owner), (left.token(), "bob"));
+    leases.force_release(guard.token(), "root", "on holiday").unwrap();
+    assert!(guard.lost(Duration::from_secs(30)).unwrap().is_lost());
 }
 
 #[test]
@@ -281,16 +281,16 @@ fn a_worker_runs_handlers_that_block() {
         ["completes", "fails", "panics", "is fine"].map(|text| Job::new(text).max_attempts(1));
     mails.enqueue_all(jobs).unwrap();
     let (runs, ends) = (Arc::new(AtomicU32::new(0)), Arc::new(Mutex::new(Vec::new())));
-    let (counted, told) = (runs.clone(), ends.clone());
+    let (counter, outcomes) = (runs.clone(), ends.clone());
     let worker = mails.worker("w1").concurrency(2).batch(2).until_empty();
     let worker = worker.lease(Duration::from_secs(9)).poll_every(Duration::from_millis(10));
-    let worked = worker
+    let summary = worker
         .on_end(move |job, ended| {
             let failed = matches!(ended, JobOutcome::Failed { .. });
-            told.lock().unwrap().push((job.payload().to_owned(), failed));
+            outcomes.lock().unwrap().push((job.payload().to_owned(), failed));
         })
         .run(move |job: ClaimedJob| {
-            counted.fetch_add(1, Ordering::Relaxed);
+            counter.fetch_add(1, Ordering::Relaxed);
             std::thread::sleep(Duration::from_millis(5));
             match job.payload() {
                 "completes" => {
@@ -303,7 +303,7 @@ fn a_worker_runs_handlers_that_block() {
             }
         })
         .unwrap();
-    assert_eq!((worked.done, runs.load(Ordering::Relaxed)), (2, 4));
+    assert_eq!((summary.done, runs.load(Ordering::Relaxed)), (2, 4));
     let mut ends = ends.lock().unwrap().clone();
     ends.sort();
     let expected = [("completes", false), ("fails", true), ("is fine", false), ("panics", true)];
@@ -320,9 +320,9 @@ fn a_worker_is_stopped_from_another_thread() {
     let handle = worker.handle();
     let running = std::thread::spawn(move || worker.run(|_| Ok::<(), String>(())).unwrap().done);
     mails.enqueue(Job::new("one")).unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     while mails.stats().unwrap().ready + mails.stats().unwrap().claimed > 0 {
-        assert!(begun.elapsed() < Duration::from_secs(30), "no worker ran the job");
+        assert!(started.elapsed() < Duration::from_secs(30), "no worker ran the job");
     }
     handle.stop();
     assert_eq!(running.join().unwrap(), 1);

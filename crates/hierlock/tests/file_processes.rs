@@ -28,7 +28,7 @@ fn spawn_role(role: &str, directory: &Path) -> Child {
 
 fn wait_for_line(child: &mut Child, wanted: &str) {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().contains(wanted)), "it never printed {wanted}");
+    assert!(lines.any(|line| line.unwrap().contains(wanted)), "the child never printed {wanted}");
 }
 
 /// Does nothing unless another test has started it.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Jobs {
     /// Jobs whose enqueueing was confirmed.
     pub added: BTreeSet<i64>,
-    /// How often each job took effect.
+    /// The number of effects of each job.
     pub effects: BTreeMap<i64, u64>,
     /// The workers that started each job, one for each run.
     pub runs: BTreeMap<i64, Vec<u32>>,
@@ -33,13 +33,13 @@ pub struct JobCounts {
 
 /// Checks the jobs of a queue.
 pub fn check_jobs(jobs: &Jobs) -> (JobCounts, Vec<Violation>) {
-    let mut found = Vec::new();
-    let mut report = |text: String| found.push(Violation::Other(text));
+    let mut violations = Vec::new();
+    let mut report = |text: String| violations.push(Violation::Other(text));
     for job in jobs.added.iter().filter(|job| !jobs.effects.contains_key(job)) {
         report(format!("lost: job {job} was added, but its effect is missing"));
     }
     for (job, times) in jobs.effects.iter().filter(|(_, times)| **times > 1) {
-        report(format!("done twice: the effect of job {job} is there {times} times"));
+        report(format!("done twice: job {job} took effect {times} times"));
     }
     for (state, count) in jobs.left.iter().filter(|(_, count)| **count > 0) {
         report(format!("stuck: {count} jobs are still {state}"));
@@ -58,5 +58,5 @@ pub fn check_jobs(jobs: &Jobs) -> (JobCounts, Vec<Violation>) {
         done: jobs.effects.len() as u64,
         run_again: jobs.runs.values().filter(|runs| is_run_again(runs)).count() as u64,
     };
-    (counts, found)
+    (counts, violations)
 }

@@ -14,7 +14,7 @@
 //!    check to the COMMIT, however late, if that was confirmed.
 //! 4. **Tokens ascend**: of two conflicting holds, all tokens of the later one are greater.
 //! 5. **A loss is reported**: no release is confirmed for a hold whose connection was cut.
-//! 6. **The locks of a killed holder are freed**: if somebody waits, a conflicting request is granted within
+//! 6. **The locks of a killed holder are freed**: if a conflicting request waits, it is granted within
 //!    [`RELEASE_TIMEOUT`], not counting the time in which the server restarts.
 
 mod jobs;
@@ -34,13 +34,13 @@ use std::fmt;
 use std::time::Duration;
 use visit::{Hold, Visit};
 
-/// How long it may take until a lock of a killed process is granted to a waiter.
+/// The time limit for granting a lock of a killed process to a waiter.
 pub const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A process that was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Process {
-    /// Its slot. A fault of the slot affects the process.
+    /// The slot in which it runs. A fault of the slot affects the process.
     pub slot: usize,
     /// When it was killed. Recorded before the signal was sent.
     pub killed: Option<u64>,
@@ -94,31 +94,31 @@ pub enum Rules {
 pub enum Violation {
     /// Two visits held conflicting nodes at the same time.
     Overlap {
-        /// The one that came first.
+        /// The visit that began first.
         first: VisitId,
-        /// What it held.
+        /// The claim that the first visit held.
         held: Claim,
-        /// The other one.
+        /// The other visit.
         second: VisitId,
-        /// What it was granted meanwhile.
+        /// The claim that was granted to the second visit meanwhile.
         granted: Claim,
-        /// For how long both held it.
+        /// The length of the overlap.
         nanos: u64,
     },
     /// A later holder has a token that is not greater.
     Token {
-        /// The one that came first.
+        /// The earlier visit.
         first: VisitId,
-        /// Its greatest token.
+        /// The greatest token of the earlier visit.
         token: u64,
-        /// The later one.
+        /// The later visit.
         second: VisitId,
-        /// Its smallest token.
+        /// The smallest token of the later visit.
         not_greater: u64,
     },
     /// A release was confirmed after the connection was cut.
     UnreportedLoss(VisitId),
-    /// The lock of a killed process was not freed, although somebody waited for it.
+    /// The lock of a killed process was not freed, although a request waited for it.
     NotFreed {
         /// The visit of the killed process.
         holder: VisitId,
@@ -202,7 +202,7 @@ pub fn check(history: &History, rules: Rules) -> Findings {
         findings.lost += u64::from(visit.lost.is_some());
         findings.lost_without_fault += u64::from(visit.lost.is_some() && !visit.has_fault(history));
         findings.writes += visit.writes.len() as u64;
-        findings.writes_by_token.extend(visit.committed());
+        findings.writes_by_token.extend(visit.committed_writes());
         if let Some(reason) = visit.not_granted {
             *findings.not_granted.entry(reason).or_default() += 1;
         }
@@ -223,12 +223,12 @@ pub fn check(history: &History, rules: Rules) -> Findings {
 
 /// Finds every two holds of different owners that conflict and overlap.
 fn overlaps(holds: &[Hold]) -> Vec<Violation> {
-    let (mut found, mut current) = (Vec::new(), Vec::<&Hold>::new());
+    let (mut violations, mut current) = (Vec::new(), Vec::<&Hold>::new());
     for hold in holds.iter().filter(|hold| hold.since < hold.until) {
         current.retain(|earlier| earlier.until > hold.since);
         for earlier in &current {
             if earlier.owner != hold.owner && conflict(&earlier.claim, &hold.claim) {
-                found.push(Violation::Overlap {
+                violations.push(Violation::Overlap {
                     first: earlier.visit,
                     held: earlier.claim.clone(),
                     second: hold.visit,
@@ -239,7 +239,7 @@ fn overlaps(holds: &[Hold]) -> Vec<Violation> {
         }
         current.push(hold);
     }
-    found
+    violations
 }
 
 /// Checks that the locks of killed processes are granted to waiters in time.
@@ -248,18 +248,19 @@ fn check_release_after_kill(
     visits: &BTreeMap<VisitId, Visit>,
     findings: &mut Findings,
 ) {
-    let mut begun: Vec<&Visit> = visits.values().filter(|visit| visit.begin.is_some()).collect();
-    begun.sort_by_key(|visit| visit.begin);
+    let mut granted: Vec<&Visit> = visits.values().filter(|visit| visit.begin.is_some()).collect();
+    granted.sort_by_key(|visit| visit.begin);
     let bound = RELEASE_TIMEOUT.as_nanos() as u64;
     for holder in visits.values().filter(|visit| visit.was_killed_while_holding(history)) {
         let Some(killed) = history.processes[&holder.id.worker].killed else { continue };
         let restarting = restart_time(history, killed, killed + bound);
         let bound = bound + restarting;
-        let wanted = |other: &&Visit| other.id != holder.id && holder.conflicts(other);
-        let waiter = visits.values().filter(wanted).find(|visit| visit.waits_at(history, killed));
+        let is_conflicting = |other: &&Visit| other.id != holder.id && holder.conflicts(other);
+        let mut conflicting = visits.values().filter(is_conflicting);
+        let waiter = conflicting.find(|visit| visit.waits_at(history, killed));
         let Some(waiter) = waiter else { continue };
-        let from = begun.partition_point(|visit| visit.begin < Some(killed));
-        let next = begun[from..].iter().copied().find(|visit| wanted(visit));
+        let from = granted.partition_point(|visit| visit.begin < Some(killed));
+        let next = granted[from..].iter().copied().find(|visit| is_conflicting(visit));
         let after = next.and_then(|visit| visit.begin).map(|begin| begin - killed);
         match after {
             Some(after) if after <= bound => {
@@ -275,7 +276,7 @@ fn check_release_after_kill(
     }
 }
 
-/// Returns how long the server was restarting between `from` and `to`. Nothing can be granted then.
+/// Returns how long the server was restarting between `from` and `to`. During a restart it grants no locks.
 fn restart_time(history: &History, from: u64, to: u64) -> u64 {
     let restarts = history.faults.iter().filter(|fault| fault.slot.is_none());
     let meanwhile = restarts.filter(|fault| fault.until > from && fault.since < to);

@@ -1,4 +1,4 @@
-//! The check finds wrong histories, and accepts histories that only look wrong.
+//! The check finds violations in wrong histories, and none in correct ones that look similar.
 
 use super::*;
 use crate::soak::history::{Event, VisitId, parse_claims};
@@ -109,7 +109,7 @@ fn an_extension_is_held_from_its_grant_on() {
 }
 
 #[test]
-fn a_killed_holder_holds_until_it_is_killed() {
+fn a_killed_holder_holds_until_the_kill() {
     let history = |killed| {
         history().begin(1, 1, "exclusive:u1").killed(killed, 1).begin(5, 2, "exclusive:u1")
     };

@@ -15,7 +15,7 @@ pub(super) struct Visit {
     pub(super) begin: Option<u64>,
     /// When the wait ended, for any reason.
     answered: Option<u64>,
-    /// What it held, with the start of each hold.
+    /// The claims that it held, with the start of each hold.
     claims: Vec<(Claim, u64)>,
     /// The time of each token request that succeeded, and its token.
     tokens: Vec<(u64, u64)>,
@@ -116,8 +116,8 @@ impl Visit {
         }
     }
 
-    /// Returns its token and the number of writes that it committed under it.
-    pub(super) fn committed(&self) -> Option<(u64, u64)> {
+    /// Returns the token of its lease and the number of writes that it committed with that token.
+    pub(super) fn committed_writes(&self) -> Option<(u64, u64)> {
         let (_, token) = self.tokens.first()?;
         Some((*token, self.writes.len() as u64))
     }
@@ -155,11 +155,11 @@ impl Visit {
             .any(|fault| fault.closes_connections && begin < fault.since && fault.until < end)
     }
 
-    /// Returns whether it waits at that moment.
-    pub(super) fn waits_at(&self, history: &History, moment: u64) -> bool {
-        self.asked.is_some_and(|asked| asked < moment)
-            && self.answered.is_none_or(|answered| answered > moment)
-            && self.killed(history).is_none_or(|killed| killed > moment)
+    /// Returns whether its request waits at this time.
+    pub(super) fn waits_at(&self, history: &History, time: u64) -> bool {
+        self.asked.is_some_and(|asked| asked < time)
+            && self.answered.is_none_or(|answered| answered > time)
+            && self.killed(history).is_none_or(|killed| killed > time)
             // A request without a result may have ended with its process.
             && (self.answered.is_some() || !self.has_ended(history))
     }
@@ -195,7 +195,7 @@ impl Visit {
         ends.fold(u64::MAX, u64::min)
     }
 
-    /// Returns what it certainly held.
+    /// Returns the claims that it certainly held, with their times.
     pub(super) fn holds(&self, history: &History, rules: Rules) -> Vec<Hold> {
         let Some(begin) = self.begin else { return Vec::new() };
         let (owner, until) = match rules {

@@ -1,4 +1,4 @@
-//! Checks that no owner wrote after its lease was over.
+//! Checks that no owner wrote after the end of its lease.
 
 use super::Violation;
 use hierlock::Target;
@@ -13,10 +13,10 @@ pub struct Write {
     pub token: u64,
 }
 
-/// Checks that writes, in the order in which they were made, have ascending tokens, and that every committed write is
-/// there. `committed` counts the confirmed commits of each token.
+/// Checks that the tokens of writes ascend in the order of the writes, and that no committed write is missing.
+/// `committed` counts the confirmed commits of each token.
 pub fn check_writes(writes: &[Write], committed: &BTreeMap<u64, u64>) -> Vec<Violation> {
-    let mut found = Vec::new();
+    let mut violations = Vec::new();
     let mut greatest: BTreeMap<&Target, u64> = BTreeMap::new();
     let mut found_by_token: BTreeMap<u64, u64> = BTreeMap::new();
     for Write { target, token } in writes {
@@ -25,22 +25,22 @@ pub fn check_writes(writes: &[Write], committed: &BTreeMap<u64, u64>) -> Vec<Vio
         if let Some((other, later)) = before.max_by_key(|(_, token)| **token)
             && later > token
         {
-            found.push(Violation::Other(format!(
+            violations.push(Violation::Other(format!(
                 "stale write: lease {token} of {target} wrote after lease {later} of {other}"
             )));
         }
-        let most = greatest.entry(target).or_default();
-        *most = (*most).max(*token);
+        let last = greatest.entry(target).or_default();
+        *last = (*last).max(*token);
     }
     for (token, count) in committed {
-        let there = found_by_token.get(token).copied().unwrap_or(0);
-        if there < *count {
-            found.push(Violation::Other(format!(
-                "lost write: {count} of lease {token} were committed, and {there} are there"
+        let written = found_by_token.get(token).copied().unwrap_or(0);
+        if written < *count {
+            violations.push(Violation::Other(format!(
+                "lost write: {count} of lease {token} were committed, but the table has {written}"
             )));
         }
     }
-    found
+    violations
 }
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
         let stale = [write("u1", 5), write("u1/a1", 3)];
         let expected = "stale write: lease 3 of u1/a1 wrote after lease 5 of u1";
         assert_eq!(found(&stale, &[]), [expected]);
-        let expected = "lost write: 3 of lease 3 were committed, and 2 are there";
+        let expected = "lost write: 3 of lease 3 were committed, but the table has 2";
         assert_eq!(found(&good, &[(3, 3)]), [expected]);
     }
 }

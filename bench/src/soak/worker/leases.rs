@@ -72,7 +72,7 @@ impl LeaseTask {
         let token = u64::try_from(lease.token()).unwrap_or(0);
         self.task.record(Event::Token { asked: clock::now(), token });
         if self.task.random.chance(40) {
-            self.keep(lease.keep(), &target).await;
+            self.hold_with_keep_alive(lease.keep(), &target).await;
         } else {
             self.hold(lease, &target).await;
         }
@@ -108,23 +108,23 @@ impl LeaseTask {
         }
     }
 
-    /// Holds it with the help of a task that renews it.
-    async fn keep(&mut self, kept: LeaseGuard, target: &Target) {
+    /// Holds the lease with keep-alive: a task renews it.
+    async fn hold_with_keep_alive(&mut self, guard: LeaseGuard, target: &Target) {
         for _ in 0..self.task.random.between(1, 4) {
             let hold_time = self.task.hold_time();
             tokio::select! {
                 () = sleep(hold_time) => {}
-                _ = kept.lost() => return self.task.record(Event::Lost),
+                _ = guard.lost() => return self.task.record(Event::Lost),
             }
-            self.task.record(Event::Valid { until: clock::from_system_time(kept.expires_at()) });
-            if self.task.random.chance(50) && !self.write(kept.lease(), target).await {
+            self.task.record(Event::Valid { until: clock::from_system_time(guard.expires_at()) });
+            if self.task.random.chance(50) && !self.write(guard.lease(), target).await {
                 return;
             }
         }
         self.task.record(Event::End);
         if self.task.random.chance(70) {
             self.task.set_activity("release");
-            let _ = kept.release().await;
+            let _ = guard.release().await;
         }
     }
 
@@ -149,13 +149,13 @@ impl LeaseTask {
         if tx.execute(sql, values).await.is_err() {
             return true;
         }
-        // SQLite has one writer at a time, so the others would wait.
-        let longest = if self.task.args.url.starts_with("sqlite:") { 3 } else { 40 };
-        let slow = longest > 3 && self.task.random.chance(5);
-        let pause = if slow {
+        // SQLite has one writer at a time, so a long transaction would delay all others.
+        let limit = if self.task.args.url.starts_with("sqlite:") { 3 } else { 40 };
+        let is_slow = limit > 3 && self.task.random.chance(5);
+        let pause = if is_slow {
             self.task.random.between(500, 2500)
         } else {
-            self.task.random.below(longest)
+            self.task.random.below(limit)
         };
         sleep(Duration::from_millis(pause)).await;
         self.task.record(Event::Commit);

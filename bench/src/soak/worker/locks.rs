@@ -1,4 +1,4 @@
-//! A worker process that uses every way to lock that the library has.
+//! A worker process that uses all lock functions of the library.
 
 use super::{StopSignal, Task, WorkerArgs, join_tasks};
 use crate::soak::history::{Event, Reason, Recorder};
@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 const TASKS: u32 = 4;
 /// With `memory:` there is only one process, so it has more tasks.
 const TASKS_IN_MEMORY: u32 = 16;
-/// How long a client may take to free everything after its tasks have ended.
+/// The time limit for all locks of a client to become free after its tasks have ended.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(super) async fn work(args: WorkerArgs, stop: StopSignal) -> Result<()> {
@@ -40,9 +40,7 @@ pub(super) async fn work(args: WorkerArgs, stop: StopSignal) -> Result<()> {
     if is_in_memory {
         let everything = locks.request_all(tree::roots()).within(RELEASE_TIMEOUT).acquire();
         let all = everything.await;
-        all.map_err(|error| format!("something is still held in memory: {error}"))?
-            .release()
-            .await?;
+        all.map_err(|error| format!("a lock is still held in memory: {error}"))?.release().await?;
     }
     Ok(())
 }
@@ -53,7 +51,7 @@ struct LockTask {
     database: Option<Database>,
 }
 
-/// How long a request waits.
+/// The limit of a request's wait.
 #[derive(Clone, Copy)]
 enum WaitLimit {
     Forever,
@@ -65,7 +63,7 @@ impl WaitLimit {
     fn apply<By>(self, request: Request<By>) -> Request<By> {
         match self {
             WaitLimit::Forever => request,
-            WaitLimit::Within(span) => request.within(span),
+            WaitLimit::Within(limit) => request.within(limit),
             WaitLimit::Never => request.no_wait(),
         }
     }
@@ -156,17 +154,17 @@ impl LockTask {
             WaitLimit::Forever => WaitLimit::Within(self.short_timeout()),
             wait_limit => wait_limit,
         };
-        let more = tree::random_claims(&mut self.task.random);
+        let further = tree::random_claims(&mut self.task.random);
         let broken = self.task.broken;
-        let request = more.iter().fold(guard.request_all([]), |request, claim| {
+        let request = further.iter().fold(guard.request_all([]), |request, claim| {
             request.and(tree::node_to_lock(&claim.target, broken), claim.mode)
         });
         self.task.set_activity("extend");
         let extended = wait_limit.apply(request).acquire();
-        // After a dropped extension the guard holds what it held before.
+        // After a dropped extension the guard holds the same locks as before.
         let limit = Duration::from_millis(self.task.random.between(1, 4000));
         if let Ok(Ok(())) = timeout(limit, extended).await {
-            self.task.record(Event::Extend(more));
+            self.task.record(Event::Extend(further));
         }
         if self.hold(&guard).await {
             self.release(guard).await;
@@ -233,9 +231,9 @@ impl LockTask {
         sleep(self.task.hold_time()).await;
         self.task.record(Event::End);
         self.task.set_activity("end a transaction");
-        let ended =
+        let result =
             if self.task.random.chance(50) { tx.commit().await } else { tx.rollback().await };
-        self.task.record(if ended.is_ok() { Event::Released } else { Event::Lost });
+        self.task.record(if result.is_ok() { Event::Released } else { Event::Lost });
     }
 
     /// Holds the lock for some time. Returns false if it was lost.
@@ -274,7 +272,7 @@ impl LockTask {
     async fn release(&mut self, guard: Guard) {
         self.task.record(Event::End);
         if self.task.random.chance(30) {
-            // A dropped guard does not confirm the release, so only a loss that is known already is recorded.
+            // Dropping a guard does not confirm the release, so only a loss that is already known is recorded.
             if timeout(Duration::ZERO, guard.lost()).await.is_ok() {
                 self.task.record(Event::Lost);
             }

@@ -1,5 +1,5 @@
-//! The worker processes: they use the library, or are the command of a `hierlock run`, and record what they do. The
-//! driver kills, stops and disconnects them.
+//! The worker processes. They use the library, or are the command of a `hierlock run`, and record events. The driver kills,
+//! stops and disconnects them.
 
 mod jobs;
 mod leases;
@@ -7,7 +7,6 @@ mod locks;
 
 use super::history::{Event, Reason, Recorder, VisitId, parse_claims};
 use super::random::Random;
-use super::setup::Part;
 use super::{Result, USAGE};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,36 +15,27 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// How long the tasks of a worker may take to end after they are told to stop. Less than the driver waits.
+/// The time limit for the tasks of a worker to end after the stop signal. Less than the limit of the driver.
 const STOP_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// The arguments of a worker process.
 #[derive(Clone, Debug)]
 pub struct WorkerArgs {
-    /// The part that it uses: `locks`, `leases` or `queue`.
+    /// The part of hierlock to use: `locks`, `leases` or `queue`.
     pub part: String,
     /// The URL.
     pub url: String,
-    /// The file in which it records what it does.
+    /// The file for its events.
     pub history: PathBuf,
-    /// Its number.
+    /// The number of the worker.
     pub worker: u32,
     /// The seed of its random numbers.
     pub seed: u64,
-    /// Whether it locks other nodes than it records.
+    /// Whether it locks other nodes than those that it records.
     pub broken: bool,
 }
 
 impl WorkerArgs {
-    /// Returns the name of a part on the command line.
-    pub fn name_of(part: Part) -> &'static str {
-        match part {
-            Part::Locks { .. } => "locks",
-            Part::Leases => "leases",
-            Part::Queue => "queue",
-        }
-    }
-
     /// Returns the arguments as words of a command line.
     pub fn words(&self) -> Vec<String> {
         let Self { part, url, history, worker, seed, broken } = self;
@@ -67,7 +57,7 @@ impl WorkerArgs {
     }
 }
 
-/// Works until standard input ends.
+/// Runs a worker until standard input ends.
 ///
 /// # Errors
 /// Fails if the arguments are wrong, a file cannot be opened, or a task does not stop.
@@ -99,12 +89,12 @@ pub fn visit(words: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Tells tasks to stop.
+/// The signal for tasks to stop.
 #[derive(Clone)]
 struct StopSignal(watch::Receiver<bool>);
 
 impl StopSignal {
-    /// Is set at the end of standard input: the driver has closed it, or has ended.
+    /// Returns a signal that is set at the end of standard input, when the driver has closed it or has ended.
     fn from_stdin() -> Self {
         let (sender, receiver) = watch::channel(false);
         std::thread::spawn(move || {
@@ -122,7 +112,7 @@ impl StopSignal {
         let _ = self.0.wait_for(|is_set| *is_set).await;
     }
 
-    /// Retries until an attempt succeeds or the signal is set. Servers are down now and then.
+    /// Retries until an attempt succeeds or the signal is set. Attempts fail while the server restarts.
     async fn retry_until_stopped<T>(
         &self,
         mut attempt: impl AsyncFnMut() -> hierlock::Result<T>,
@@ -159,24 +149,24 @@ async fn join_tasks(
         Result::Ok(())
     };
     tokio::select! {
-        ended = all => ended,
+        result = all => result,
         () = late => {
             let activities: Vec<_> = activities.iter().map(|activity| *activity.lock().unwrap_or_else(PoisonError::into_inner)).collect();
-            Err(format!("tasks have not ended {STOP_TIMEOUT:?} after they were told to; their activities: {activities:?}").into())
+            Err(format!("tasks have not ended {STOP_TIMEOUT:?} after the stop signal; their activities: {activities:?}").into())
         }
     }
 }
 
-/// A task of a worker, with what it needs to make visits and to record them.
+/// The state that a task of a worker needs to make visits and to record them.
 struct Task {
     args: Arc<WorkerArgs>,
     recorder: Arc<Recorder>,
     random: Random,
     visit: VisitId,
     stop: StopSignal,
-    /// Whether it locks other nodes than it records.
+    /// Whether it locks other nodes than those that it records.
     broken: bool,
-    /// What it is doing, for the error message if it does not stop.
+    /// Its current activity, for the error message if it does not stop.
     activity: Arc<Mutex<&'static str>>,
 }
 
@@ -218,7 +208,7 @@ impl Task {
             1..=6 => self.random.between(5, 50),
             _ => self.random.below(3),
         });
-        // With `memory:` there are no faults but stops, so holding long has no use.
+        // With `memory:` the only faults are stops, so long holds are not needed.
         if self.args.url.starts_with("memory:") { hold_time / 20 } else { hold_time }
     }
 }

@@ -4,7 +4,7 @@ use super::PlainSql;
 use crate::toolbox::{Result, TTL};
 use sqlx::AssertSqlSafe;
 
-/// The columns that are read of a job: id, claim number, payload.
+/// A row of a job: id, claim number, payload.
 type Job = (i64, i64, String);
 
 const MYSQL_SELECT: &str = "SELECT id, claim, payload FROM hier_jobs WHERE queue = 'bench' AND state = 0 \
@@ -37,17 +37,17 @@ macro_rules! delete {
 }
 
 impl PlainSql {
-    /// Claims up to `most` jobs, completes them, and returns how many there were.
+    /// Claims up to `limit` jobs, completes them, and returns their number.
     ///
     /// # Errors
     /// Fails if the database does.
-    pub async fn claim_and_complete(&self, most: usize) -> Result<usize> {
-        let (most, ttl) = (most as i64, TTL.as_millis() as i64);
+    pub async fn claim_and_complete(&self, limit: usize) -> Result<usize> {
+        let (limit, ttl) = (limit as i64, TTL.as_millis() as i64);
         let ids_of = |jobs: Vec<Job>| jobs.into_iter().map(|job| job.0).collect::<Vec<i64>>();
         Ok(match self {
             PlainSql::Innodb(pool) => {
                 let mut tx = pool.begin_with(super::MYSQL_BEGIN).await?;
-                let jobs = sqlx::query_as(MYSQL_SELECT).bind(most).fetch_all(&mut *tx).await?;
+                let jobs = sqlx::query_as(MYSQL_SELECT).bind(limit).fetch_all(&mut *tx).await?;
                 let ids = ids_of(jobs);
                 if ids.is_empty() {
                     return Ok(0);
@@ -60,7 +60,7 @@ impl PlainSql {
                 ids.len()
             }
             PlainSql::Postgres(pool) => {
-                let claim = sqlx::query_as(POSTGRES_CLAIM).bind(most).bind(ttl);
+                let claim = sqlx::query_as(POSTGRES_CLAIM).bind(limit).bind(ttl);
                 let ids = ids_of(claim.fetch_all(pool).await?);
                 if !ids.is_empty() {
                     sqlx::query(POSTGRES_DELETE).bind(&ids).execute(pool).await?;
@@ -68,7 +68,7 @@ impl PlainSql {
                 ids.len()
             }
             PlainSql::Sqlite(pool) => {
-                let claim = sqlx::query_as(SQLITE_CLAIM).bind(most).bind(ttl);
+                let claim = sqlx::query_as(SQLITE_CLAIM).bind(limit).bind(ttl);
                 let ids = ids_of(claim.fetch_all(pool).await?);
                 if !ids.is_empty() {
                     delete!(ids, pool);

@@ -1,4 +1,4 @@
-//! Leases a resource and releases it: locks the slots of the resource and its ancestors, looks for other leases,
+//! Leases a resource and releases it: locks the slots of the resource and its ancestors, searches for conflicting leases,
 //! inserts the lease, and deletes it again.
 
 use super::PlainSql;
@@ -61,18 +61,20 @@ struct Node {
     path: String,
     /// The keys of the user, the account and the resource.
     keys: Vec<Vec<u8>>,
+    /// The key of the resource.
     own: Vec<u8>,
+    /// The upper bound of the keys of its descendants.
     after: Vec<u8>,
     slots: Vec<(i32, i32)>,
 }
 
 impl Node {
     fn new(target: &Target) -> Self {
-        let above = (0..target.level()).map(|level| target.ancestor(level));
-        let nodes: Vec<Target> = above.chain([target.clone()]).collect();
+        let ancestors = (0..target.level()).map(|level| target.ancestor(level));
+        let nodes: Vec<Target> = ancestors.chain([target.clone()]).collect();
         let buckets = Buckets::new(BUCKETS).unwrap_or_default();
         let slot = |node: &Target| (node.level() as i32, node.bucket(buckets) as i32);
-        // The IDs with their lengths, from the root on.
+        // The IDs with their lengths, the root first.
         let key = |node: &Target| {
             let ids = node.ids().map(|id| format!("{}:{id},", id.len()));
             ids.collect::<String>().into_bytes()
@@ -88,7 +90,7 @@ impl Node {
     }
 }
 
-/// Locks the slots, fails if somebody else has a lease, and returns the statement that inserts the lease.
+/// Locks the slots, fails if another owner has a conflicting lease, and returns the statement that inserts the lease.
 macro_rules! check_and_insert {
     ($sql:expr, $node:expr, $owner:expr, $tx:expr) => {{
         if !$sql.lock.is_empty() {
@@ -100,7 +102,7 @@ macro_rules! check_and_insert {
         let others = $node.keys.iter().fold(others, |others, key| others.bind(key));
         let others = others.bind(&$node.own).bind(&$node.after).fetch_all(&mut *$tx).await?;
         if !others.is_empty() {
-            return Err("somebody else has a lease".into());
+            return Err("another owner has a lease".into());
         }
         let ttl = TTL.as_millis() as i64;
         let insert = sqlx::query($sql.insert).bind(&$node.own).bind(&$node.path).bind($owner);
@@ -112,7 +114,7 @@ impl PlainSql {
     /// Leases a resource to `owner` and releases it.
     ///
     /// # Errors
-    /// Fails if the database does, or if somebody else has a lease on the resource, an ancestor or a descendant.
+    /// Fails if the database does, or if another owner has a lease on the resource, an ancestor or a descendant.
     pub async fn lease(&self, target: &Target, owner: &str) -> Result<()> {
         let node = Node::new(target);
         match self {

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 /// Prove on real servers what blocks, what deadlocks, and which anomaly shows
 ///
-/// Scenarios are transcripts of two terminals with what must be seen at each step. The lab runs them on
-/// MySQL, MariaDB and PostgreSQL, and scenarios that lock nodes of a tree also in memory and on a file; it
+/// Scenarios are transcripts of two or more terminals, with the expected result of each step. The lab runs them on
+/// MySQL, MariaDB and PostgreSQL, and scenarios that lock nodes of a tree also in memory and on a file. It
 /// observes each step in the server and reports where the scenario does not agree.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -42,7 +42,7 @@ pub(super) enum LabCommand {
     New {
         /// The file to make; it must not exist yet
         file: PathBuf,
-        /// With steps that lock nodes of a tree instead of SQL
+        /// Write steps that lock nodes of a tree, instead of SQL
         #[arg(long)]
         tree: bool,
     },
@@ -80,7 +80,7 @@ pub(super) struct RunScenariosArgs {
     pub(super) servers: ServerArgs,
     #[command(flatten)]
     pub(super) run: JobArgs,
-    /// Run everything so many times, and report what varied
+    /// Run everything N times, and report which results vary
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=1000))]
     pub(super) repeat: u32,
     /// Record the locks of all sessions after each step
@@ -89,7 +89,7 @@ pub(super) struct RunScenariosArgs {
     /// Print every scenario, and every step of every run
     #[arg(long, short)]
     pub(super) verbose: bool,
-    /// Write what was observed into the files, where it differs
+    /// Write the observed results into the files, where they differ
     #[arg(long, requires = "scenarios", conflicts_with = "repeat")]
     pub(super) bless: bool,
     /// Print everything as JSON
@@ -178,7 +178,7 @@ pub(super) struct FmtArgs {
     pub(super) check: bool,
 }
 
-/// Where the servers come from.
+/// The engines and servers to use.
 #[derive(Debug, Args)]
 pub(super) struct ServerArgs {
     /// Only these: mysql, mariadb, postgres, memory, file
@@ -187,7 +187,7 @@ pub(super) struct ServerArgs {
     /// A server to use: mysql://…, mariadb://…, postgres://…; the lab makes databases of its own there
     #[arg(long = "url", value_name = "URL")]
     pub(super) urls: Vec<ServerUrl>,
-    /// Fail if an engine that is wanted is not available
+    /// Fail if one of the engines is not available
     #[arg(long)]
     pub(super) strict: bool,
 }

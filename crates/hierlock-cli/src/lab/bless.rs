@@ -1,21 +1,21 @@
-//! `hierlock lab run --bless`: what was observed goes into the files. A file is written only when its new text
-//! has been run, and every verdict agreed.
+//! `hierlock lab run --bless`: writes the observed results into the scenario files. A file is written only after its new
+//! text was run and every verdict agreed.
 
 use super::args::ServerArgs;
 use super::interrupt::Interrupt;
-use super::run::{LabRun, write_file};
+use super::run::LabRun;
 use super::{invalid, select};
 use crate::exit::Failure;
-use crate::output::print_message;
+use crate::output::{print_message, write_file};
 use hierlock_lab::{Record, Report, RunOptions, Scenario, Verdict};
 use std::path::Path;
 use std::sync::Arc;
 
-/// How often a file is blessed and run again. The outcome of a step may depend on the expectation of an earlier
-/// one (the runner waits for an expected timeout), so once is not always enough.
+/// The number of times that a file is blessed and run again. The outcome of a step may depend on the expectation of an
+/// earlier step (the runner waits for an expected timeout), so one pass may not be enough.
 const MAX_PASSES: usize = 4;
 
-/// Blesses the files of these scenarios, and prints which were changed, and why others that disagree were not.
+/// Blesses the files of these scenarios. Prints which files were changed, and why other files that disagree were not.
 pub(super) async fn bless_files(
     scenarios: &[Arc<Scenario>],
     run: &LabRun,
@@ -43,7 +43,7 @@ pub(super) async fn bless_files(
         match interrupt.run_until_signal(bless).await {
             Ok(Ok(text)) => {
                 write_file(Some(file), || text)?;
-                print_message(format!("{file_name} now says what was observed"));
+                print_message(format!("{file_name} now expects what was observed"));
             }
             Ok(Err(why)) => print_message(format!("{file_name} is not changed: {why}")),
             Err(_) => print_message(format!("interrupted, so {file_name} is not changed")),
@@ -52,7 +52,7 @@ pub(super) async fn bless_files(
     Ok(())
 }
 
-/// Returns a text of the file with which every verdict agrees; or why there is none.
+/// Returns a text of the file with which every verdict agrees; or the reason why there is none.
 async fn blessed_text(
     scenario: &Arc<Scenario>,
     mut records: Vec<Record>,
@@ -65,7 +65,7 @@ async fn blessed_text(
         for record in &records {
             if let Verdict::Failed { why } = &record.verdict {
                 return Err(format!(
-                    "it cannot be run to its end, so what to expect of it is not known ({}: {why})",
+                    "it cannot be run to its end, so its results are not known ({}: {why})",
                     record.place
                 ));
             }
@@ -74,7 +74,7 @@ async fn blessed_text(
         let parsed = Scenario::parse(&scenario.name, &scenario.file, &text);
         scenario = parsed.map_err(|diagnostics| {
             let diagnostics = invalid(diagnostics).message;
-            format!("what was observed cannot be written there:\n{diagnostics}")
+            format!("the observed results cannot be written as a scenario:\n{diagnostics}")
         })?;
         let cases = select::cases(std::slice::from_ref(&scenario), &args.engines);
         let cases = cases.map_err(|_| "it has no cases any more".to_owned())?;
@@ -93,8 +93,5 @@ async fn blessed_text(
         }
         _ => None,
     });
-    Err(format!(
-        "it does not go the same way each time, so nothing can be promised of it ({})",
-        difference.unwrap_or_default()
-    ))
+    Err(format!("its results vary from run to run ({})", difference.unwrap_or_default()))
 }

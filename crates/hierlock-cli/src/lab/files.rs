@@ -21,7 +21,7 @@ pub(super) fn fmt(args: &FmtArgs) -> CommandResult {
     Ok(code)
 }
 
-/// Formats a file, unless `check`; returns whether that changes it.
+/// Formats a file; with `check` leaves it unchanged. Returns whether the formatted text is different.
 fn format(file: &Path, check: bool) -> Result<bool, Failure> {
     let name = file.display().to_string();
     let failed = |what: &str, error| Failure::usage(format!("{name} cannot be {what}: {error}"));
@@ -38,14 +38,14 @@ fn format(file: &Path, check: bool) -> Result<bool, Failure> {
     Ok(changes)
 }
 
-/// Makes a scenario to begin with.
+/// Creates a scenario file from a template.
 pub(super) fn new(file: &Path, tree: bool) -> CommandResult {
     let text = if tree { include_str!("new_tree.lab") } else { include_str!("new_sql.lab") };
     let created = OpenOptions::new().write(true).create_new(true).open(file);
     let file = file.display();
     created
         .and_then(|mut created| created.write_all(text.as_bytes()))
-        .map_err(|error| Failure::usage(format!("{file} cannot be made: {error}")))?;
-    print_message(format!("{file} is made; run it with: hierlock lab run {file}"));
+        .map_err(|error| Failure::usage(format!("{file} cannot be created: {error}")))?;
+    print_message(format!("created {file}; run it with: hierlock lab run {file}"));
     Ok(exit::SUCCESS)
 }

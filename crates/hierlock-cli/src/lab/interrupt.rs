@@ -1,11 +1,11 @@
-//! Ctrl-C and other signals: the first one ends the run, and what there is by then is reported; the second one
-//! ends the process at once.
+//! Ctrl-C and other signals. The first one ends the run, and the results so far are reported. The second one ends the
+//! process at once.
 
 use crate::exit::{self, CommandResult, Failure};
 use crate::signals::{Signals, block_on_threads};
 use tokio::sync::watch;
 
-/// The first signal, once it has come.
+/// The first signal, once it has arrived.
 pub(super) struct Interrupt(watch::Receiver<Option<i32>>);
 
 impl Interrupt {
@@ -13,17 +13,17 @@ impl Interrupt {
     pub(super) async fn signal(&self) -> i32 {
         match self.0.clone().wait_for(Option::is_some).await.as_deref() {
             Ok(Some(signal)) => *signal,
-            // The sender lives as long as the process.
+            // Does not happen: the sender lives as long as the process.
             _ => std::future::pending().await,
         }
     }
 
-    /// Returns the exit code of the signal, if one has come.
+    /// Returns the exit code of the signal, if one has arrived.
     pub(super) fn exit_code(&self) -> Option<u8> {
         self.0.borrow().map(exit::of_signal)
     }
 
-    /// Runs `work`; fails with the exit code of a signal that comes before it is done.
+    /// Runs `work`; fails with the exit code of a signal that arrives before `work` is done.
     pub(super) async fn run_until_signal<T>(
         &self,
         work: impl Future<Output = T>,
@@ -35,7 +35,7 @@ impl Interrupt {
     }
 }
 
-/// Runs work that handles the first signal. The second one ends the process.
+/// Runs `work`, which handles the first signal. The second signal ends the process.
 pub(super) fn run_interruptible(
     work: impl AsyncFnOnce(Interrupt) -> CommandResult,
 ) -> CommandResult {

@@ -3,10 +3,10 @@
 use super::args::MatrixArgs;
 use super::exit_code;
 use super::interrupt::Interrupt;
-use super::run::{print_missing, progress_bar, update_progress, write_file};
+use super::run::{print_missing, progress_bar, update_progress};
 use super::servers::LabServers;
 use crate::exit::{CommandResult, Failure};
-use crate::output::{has_colour, json, print};
+use crate::output::{has_colour, json, print, write_file};
 use hierlock_lab::{Engine, MatrixOptions, MatrixReport, ModePair, Place};
 
 pub(super) async fn matrix(args: &MatrixArgs, interrupt: Interrupt) -> CommandResult {
@@ -27,7 +27,7 @@ pub(super) async fn matrix(args: &MatrixArgs, interrupt: Interrupt) -> CommandRe
     let mut report = MatrixReport::new(&options).map_err(Failure::usage)?;
     let bar = progress_bar(args.json);
     let run = servers.lab.matrix(&options, &mut report, |event| update_progress(&bar, event));
-    // After a signal, the report has the places that were done by then.
+    // After a signal, the report has the places that have finished.
     _ = interrupt.run_until_signal(run).await;
     bar.finish_and_clear();
     let written = write_file(args.svg.as_deref(), || report.svg());

@@ -1,4 +1,4 @@
-//! `hierlock lab`: scenarios, run on the servers that are available.
+//! `hierlock lab`: runs scenarios on the servers that are available.
 //!
 //! ```text
 //!   args ──► select: files and built-in scenarios ──► LabServers ──► Lab::run, with a bar
@@ -6,7 +6,7 @@
 //!        text, JSON, Mermaid, JUnit, HTML, --bless ◄────────────────────┘
 //! ```
 //!
-//! A signal ends the run early: what was run by then is reported, and what was made on the servers removed.
+//! A signal ends the run early: the finished cases are reported, and the databases of the lab are removed from the servers.
 
 mod args;
 mod bless;
@@ -32,14 +32,10 @@ pub(crate) fn lab(args: &LabArgs) -> CommandResult {
         LabCommand::Fmt(args) => files::fmt(args),
         LabCommand::New { file, tree } => files::new(file, *tree),
         LabCommand::Docs => print(Scenario::markdown(&Scenario::builtin().map_err(invalid)?)),
-        LabCommand::Run(args) => {
-            run_interruptible(async |interrupt| run::run(args, interrupt).await)
-        }
-        LabCommand::Matrix(args) => {
-            run_interruptible(async |interrupt| matrix::matrix(args, interrupt).await)
-        }
+        LabCommand::Run(args) => run_interruptible(|interrupt| run::run(args, interrupt)),
+        LabCommand::Matrix(args) => run_interruptible(|interrupt| matrix::matrix(args, interrupt)),
         LabCommand::Anomalies(args) => {
-            run_interruptible(async |interrupt| run::anomalies(args, interrupt).await)
+            run_interruptible(|interrupt| run::anomalies(args, interrupt))
         }
     }
 }
@@ -74,13 +70,13 @@ fn list(args: &ListScenariosArgs) -> CommandResult {
     print(json_list(list))
 }
 
-/// The failure of a scenario file that has errors.
+/// Returns the failure of a scenario file with errors.
 fn invalid(diagnostics: Vec<Diagnostic>) -> Failure {
     let diagnostics: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
     Failure::usage(diagnostics.join("\n"))
 }
 
-/// The exit code of a run that no signal has ended.
+/// Returns the exit code of a run that was not ended by a signal.
 fn exit_code(agrees: bool, is_complete: bool) -> u8 {
     match (agrees, is_complete) {
         (false, _) => exit::DISAGREEMENT,

@@ -5,20 +5,18 @@ use super::bless::bless_files;
 use super::interrupt::Interrupt;
 use super::servers::LabServers;
 use super::{exit_code, select};
-use crate::exit::{self, CommandResult, Failure};
-use crate::output::{has_colour, print, print_message};
+use crate::exit::{CommandResult, Failure};
+use crate::output::{has_colour, print, print_message, table_width, write_file};
 use crate::progress::bar;
 use hierlock_lab::{
     AnomalyTable, Case, MissingEngine, Report, RoundComparison, RunEvent, RunOptions, Scenario,
     ScenarioSummary, TextStyle,
 };
 use indicatif::ProgressBar;
-use std::fs;
 use std::io::{self, IsTerminal};
-use std::path::Path;
 use std::sync::Arc;
 
-/// How wide a report is where there is no terminal.
+/// The width of a report if standard output is not a terminal.
 const DEFAULT_WIDTH: usize = 100;
 
 pub(super) async fn run(args: &RunScenariosArgs, interrupt: Interrupt) -> CommandResult {
@@ -43,7 +41,7 @@ pub(super) async fn run(args: &RunScenariosArgs, interrupt: Interrupt) -> Comman
     run.finish(&args.servers, &interrupt, reported).await
 }
 
-/// Writes and prints the reports that were asked for.
+/// Writes and prints the requested reports.
 fn write_reports(args: &RunScenariosArgs, run: &LabRun) -> CommandResult {
     let LabRun { report, summaries, .. } = run;
     write_file(args.html.as_deref(), || report.html(summaries))?;
@@ -62,9 +60,8 @@ fn write_reports(args: &RunScenariosArgs, run: &LabRun) -> CommandResult {
 }
 
 fn text_style(verbose: bool) -> TextStyle {
-    let width = comfy_table::Table::new().width().filter(|_| io::stdout().is_terminal());
-    let width = width.map_or(DEFAULT_WIDTH, usize::from);
-    // To a pipe every scenario is a line, so that grep finds it.
+    let width = table_width().unwrap_or(DEFAULT_WIDTH);
+    // In a pipe every scenario is one line, for grep.
     TextStyle { colour: has_colour(), width, verbose, by_topic: io::stdout().is_terminal() }
 }
 
@@ -85,7 +82,7 @@ pub(super) async fn anomalies(args: &AnomaliesArgs, interrupt: Interrupt) -> Com
     run.finish(&args.servers, &interrupt, written.and(printed)).await
 }
 
-/// Scenarios that were run, and the servers that they were run on.
+/// The report of a run, and the servers that it used.
 pub(super) struct LabRun {
     pub(super) report: Report,
     pub(super) servers: LabServers,
@@ -109,7 +106,7 @@ impl LabRun {
         let bar = progress_bar(quiet);
         let run =
             servers.lab.run(&cases, options, &mut report, |event| update_progress(&bar, event));
-        // After a signal, the report has the cases that were over by then.
+        // After a signal, the report has the cases that have finished.
         _ = interrupt.run_until_signal(run).await;
         bar.finish_and_clear();
         report.interruption.iter().for_each(print_message);
@@ -117,7 +114,7 @@ impl LabRun {
         Ok(Self { report, servers, summaries })
     }
 
-    /// Cleans up on the servers, also if a report cannot be written; returns the exit code.
+    /// Cleans up the servers, even if a report could not be written; returns the exit code.
     async fn finish(
         self,
         args: &ServerArgs,
@@ -159,14 +156,4 @@ pub(super) fn print_missing(missing: &[MissingEngine]) {
     for missing in missing {
         print_message(format!("not on {}: {}", missing.engine, missing.why));
     }
-}
-
-/// Writes a report to a file, if one was named.
-pub(super) fn write_file(file: Option<&Path>, text: impl FnOnce() -> String) -> CommandResult {
-    if let Some(file) = file {
-        fs::write(file, text()).map_err(|error| {
-            Failure::unavailable(format!("{} cannot be written: {error}", file.display()))
-        })?;
-    }
-    Ok(exit::SUCCESS)
 }

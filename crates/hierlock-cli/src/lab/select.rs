@@ -1,4 +1,4 @@
-//! Which scenarios are run, and which cases of them.
+//! Selects scenarios and their cases.
 
 use super::invalid;
 use crate::exit::Failure;
@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-/// Returns the built-in scenarios of these topics; all, if no topic is named.
+/// Returns the built-in scenarios of these topics; all of them if `topics` is empty.
 pub(super) fn by_topic(topics: &[String]) -> Result<Vec<Arc<Scenario>>, Failure> {
     let mut scenarios = Scenario::builtin().map_err(invalid)?;
     let known = topics_of(&scenarios);
@@ -27,7 +27,7 @@ pub(super) fn by_topic(topics: &[String]) -> Result<Vec<Arc<Scenario>>, Failure>
     Ok(scenarios)
 }
 
-/// Returns the topics of built-in scenarios, which are in the order of their names.
+/// Returns the topics of built-in scenarios, each once. The scenarios are sorted by name.
 fn topics_of(scenarios: &[Arc<Scenario>]) -> Vec<&str> {
     let mut topics: Vec<&str> = scenarios.iter().map(|scenario| scenario.topic()).collect();
     topics.dedup();
@@ -68,7 +68,7 @@ fn files(pattern: &str) -> io::Result<Vec<PathBuf>> {
     if path.exists() || is_scenario_file(path) && !has_wildcard(pattern) {
         return Ok(vec![path.to_owned()]);
     }
-    // `mine/c*` looks below `mine`. Without a directory it is for built-in scenarios.
+    // `mine/c*` matches files below `mine`. A pattern without a directory is for built-in scenarios.
     let directory = pattern.find(WILDCARDS).and_then(|at| pattern[..at].rsplit_once('/'));
     let Some((directory, _)) = directory.filter(|(path, _)| Path::new(path).is_dir()) else {
         return Ok(Vec::new());
@@ -86,7 +86,7 @@ fn files_below(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
-        // A link to a directory is not followed: it may lead back here.
+        // Links to directories are not followed, because they may form a cycle.
         if entry.file_type()?.is_dir() {
             files.extend(files_below(&entry.path())?);
         } else if is_scenario_file(&entry.path()) {
@@ -103,7 +103,7 @@ fn is_scenario_file(path: &Path) -> bool {
 
 fn read(file: &Path) -> Result<Arc<Scenario>, Failure> {
     let text = fs::read_to_string(file).map_err(|error| unreadable(file, error))?;
-    // The last directory is its topic, as that of built-in scenarios.
+    // The last directory is the topic, as for built-in scenarios.
     let path = file.with_extension("");
     let parts = path.components().filter(|part| matches!(part, Component::Normal(_)));
     let parts: Vec<_> = parts.map(|part| part.as_os_str().to_string_lossy()).collect();
@@ -139,7 +139,7 @@ fn has_wildcard(pattern: &str) -> bool {
     pattern.contains(WILDCARDS)
 }
 
-/// Whether a pattern matches a name or a folder above it: `deadlock/c*`, `deadlock`, `deadlock/`.
+/// Returns whether a pattern matches a name or a folder above it: `deadlock/c*`, `deadlock`, `deadlock/`.
 fn matches_name_or_folder(pattern: &str, name: &str) -> bool {
     let pattern = pattern.trim_end_matches('/');
     let folders = name.match_indices('/').map(|(at, _)| &name[..at]);
@@ -151,8 +151,8 @@ fn matches(pattern: &str, name: &str) -> bool {
     match (pattern_rest.next(), name_rest.next()) {
         (None, None) => true,
         (Some('*'), next) => {
-            let is_more = next.is_some_and(|c| c != '/') && matches(pattern, name_rest.as_str());
-            is_more || matches(pattern_rest.as_str(), name)
+            let takes_next = next.is_some_and(|c| c != '/') && matches(pattern, name_rest.as_str());
+            takes_next || matches(pattern_rest.as_str(), name)
         }
         (Some('?'), Some('/')) => false,
         (Some(wanted), Some(c)) if wanted == c || wanted == '?' => {
@@ -162,7 +162,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Returns the cases of these scenarios on these engines; on all, if no engine is named.
+/// Returns the cases of these scenarios on these engines; on all of them if `engines` is empty.
 pub(super) fn cases(scenarios: &[Arc<Scenario>], engines: &[Engine]) -> Result<Vec<Case>, Failure> {
     let mut cases: Vec<Case> = scenarios.iter().flat_map(|scenario| scenario.cases()).collect();
     cases.retain(|case| engines.is_empty() || engines.contains(&case.place.engine));
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns() {
+    fn patterns_match_names_and_folders() {
         for (pattern, name, expected) in [
             ("deadlock/cycle", "deadlock/cycle", true),
             ("deadlock", "deadlock/cycle", true),

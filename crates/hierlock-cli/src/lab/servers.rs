@@ -1,4 +1,4 @@
-//! The servers of a run: given by URL, named in the environment, or started.
+//! The servers of a run: from `--url`, from the environment, or started.
 
 use super::args::ServerArgs;
 use super::interrupt::Interrupt;
@@ -13,15 +13,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::task::spawn_blocking;
 
-/// How long removing what was made on the servers may take after a signal.
+/// The time limit for removing the databases of the lab after a signal.
 const CLEAN_UP_LIMIT: Duration = Duration::from_secs(15);
 
 /// The lab with its servers.
 pub(super) struct LabServers {
     pub(super) lab: Lab,
-    /// Engines that are wanted and not available.
+    /// The requested engines that are not available.
     pub(super) missing: Vec<MissingEngine>,
-    /// Those that were started end when they are dropped; the lab is closed before.
+    /// Servers that were started here end when they are dropped, after the lab was closed.
     servers: Vec<Server>,
 }
 
@@ -42,7 +42,7 @@ impl LabServers {
             .map(|(engine, server)| {
                 let url = urls.get(&engine).cloned();
                 let start = spawn_blocking(move || match url {
-                    Some(url) => Ok(Server::Given { engine: server, url: url.expose().to_owned() }),
+                    Some(url) => Ok(Server::External { engine: server, url }),
                     None => Server::get(server),
                 });
                 (engine, start)
@@ -72,15 +72,15 @@ impl LabServers {
         Ok(connected)
     }
 
-    /// Removes what was made on the servers, and ends those that were started. After a signal this takes at most
-    /// [`CLEAN_UP_LIMIT`]; the next run removes what is left.
+    /// Removes the databases of the lab, and ends the servers that were started. After a signal this takes at most
+    /// [`CLEAN_UP_LIMIT`]; the next run removes the rest.
     pub(super) async fn close(self, interrupt: &Interrupt) {
         let closed = tokio::spawn(async move {
             self.lab.close().await;
             spawn_blocking(move || drop(self.servers)).await
         });
         if interrupt.exit_code().is_none() {
-            // A panic has been printed.
+            // Fails only after a panic, which was printed.
             _ = closed.await;
         } else if tokio::time::timeout(CLEAN_UP_LIMIT, closed).await.is_err() {
             print_message(format!(

@@ -6,7 +6,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use hierlock::{Target, parse_duration};
 use std::time::Duration;
 
-/// Edit locks that outlive a transaction, kept in a database
+/// Edit locks that outlive a transaction, stored in a database
 ///
 /// While somebody has a lease on a node, nobody else gets one on it, above it or below it. It ends when it
 /// is released, when its time is over by the database's clock, or when an administrator takes it away.
@@ -36,9 +36,9 @@ pub(super) enum LeaseCommand {
                         hierlock lease provision --url mysql://… --print-sql   # for someone else to run")]
     Provision(ProvisionTablesArgs),
     Acquire(AcquireArgs),
-    /// Extend a lease: it lasts for its whole time from now on
+    /// Extend a lease: its whole duration starts again now
     ///
-    /// If it is gone, this says why: released, expired, or taken away by whom and why (exit code 76).
+    /// If the lease is gone, prints the reason: released, expired, or taken away, by whom and why (exit code 76).
     #[command(
         after_help = "Examples:\n  hierlock lease renew 17\n  hierlock lease renew 17 --json"
     )]
@@ -53,8 +53,8 @@ pub(super) enum LeaseCommand {
     List(ListLeasesArgs),
     /// Take a lease away from its owner, as an administrator
     ///
-    /// Who did it and why is recorded (`hierlock lease audit`); the owner is told at the next renew, and a write
-    /// that checks the lease fails.
+    /// The actor and the reason are recorded (`hierlock lease audit`). The next renew of the owner fails with them, and so
+    /// does a write that checks the lease.
     #[command(
         after_help = "Example:\n  hierlock lease force-release 17 --actor root --reason 'ada is on holiday'"
     )]
@@ -73,34 +73,34 @@ pub(super) enum LeaseCommand {
     Audit(ListArgs),
     /// Delete expired leases
     ///
-    /// They exclude nobody any more; this only frees their space.
+    /// Expired leases exclude nobody; deleting them only frees their space.
     #[command(after_help = "Example:\n  hierlock lease sweep")]
     Sweep,
 }
 
 /// Take a lease on a node
 ///
-/// If somebody else has one on the node, above it or below it, this says who, since when, until when and
-/// why (exit code 75).
+/// If somebody else has a lease on the node, above it or below it, prints who, since when, until when and why (exit
+/// code 75).
 #[derive(Debug, Args)]
 #[command(after_help = ACQUIRE_EXAMPLES)]
 pub(super) struct AcquireArgs {
     /// The node: u1, u1/a1, u1/a1/r1. Inside an ID write / as %2F and % as %25
     #[arg(value_name = "PATH", value_parser = target)]
     pub(super) target: Target,
-    /// Who has it; leases of one owner do not exclude each other
+    /// Who has the lease; leases of one owner do not exclude each other
     #[arg(long, value_name = "NAME")]
     pub(super) owner: String,
-    /// The login, tab or process that it belongs to
+    /// The login, tab or process that the lease belongs to
     #[arg(long)]
     pub(super) session: Option<String>,
-    /// What it is for; others are told
+    /// What the lease is for; shown to others who want the node
     #[arg(long, value_name = "TEXT")]
     pub(super) reason: Option<String>,
-    /// How long it lasts unless it is renewed
+    /// How long the lease lasts unless it is renewed
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_duration)]
     pub(super) ttl: Duration,
-    /// If it is not free, keep trying for so long
+    /// If the node is not free, keep trying for this long
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(super) wait: Option<Duration>,
     #[command(flatten)]
@@ -119,7 +119,7 @@ Examples:
   hierlock lease acquire u1/a1 --owner ada --ttl 30s --wait 10s
   TOKEN=$(hierlock lease acquire u1/a1 --owner ada --print-token) || exit";
 
-/// Release a lease, or all of a session or of an owner
+/// Release a lease, or all leases of a session or of an owner
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("which").required(true),
           after_help = "Examples:\n  hierlock lease release 17\n  \
@@ -128,10 +128,10 @@ pub(super) struct ReleaseArgs {
     /// The number that `acquire` printed
     #[arg(group = "which")]
     pub(super) token: Option<i64>,
-    /// All of this session
+    /// Release all leases of this session
     #[arg(long, group = "which")]
     pub(super) session: Option<String>,
-    /// All of this owner
+    /// Release all leases of this owner
     #[arg(long, value_name = "NAME", group = "which")]
     pub(super) owner: Option<String>,
 }
@@ -143,16 +143,16 @@ pub(super) struct ReleaseArgs {
                         hierlock lease list --expired --json"
 )]
 pub(super) struct ListLeasesArgs {
-    /// Only those on this node and below
+    /// Only leases on this node and below
     #[arg(value_name = "PATH", value_parser = target)]
     pub(super) target: Option<Target>,
-    /// Only those of this owner
+    /// Only leases of this owner
     #[arg(long, value_name = "NAME")]
     pub(super) owner: Option<String>,
-    /// Only those of this session
+    /// Only leases of this session
     #[arg(long)]
     pub(super) session: Option<String>,
-    /// Also those that have expired, until somebody sweeps them
+    /// Also list expired leases that are not deleted yet
     #[arg(long)]
     pub(super) expired: bool,
     /// Print JSON

@@ -1,9 +1,9 @@
 //! `hierlock lease`: edit locks that outlive a transaction.
 //!
 //! ```text
-//!   connect ──► (SQLite: make the tables) ──► one call ──► a sentence, a table or JSON
-//!                                                │ somebody else has it: who …, 75
-//!                                                │ lost: why, 76
+//!   connect ──► (SQLite: create the tables) ──► one call ──► a sentence, a table or JSON
+//!                                                  │ another owner has it: the holder, 75
+//!                                                  │ lost: the reason, 76
 //! ```
 
 mod args;
@@ -14,7 +14,7 @@ pub(crate) use args::LeaseArgs;
 use crate::args::with;
 use crate::exit::{self, CommandResult, Failure};
 use crate::output::{counted, json, print, write};
-use crate::time::{relative, span};
+use crate::time::{duration_text, relative_time};
 use args::{AcquireArgs, LeaseCommand, ListLeasesArgs, ReleaseArgs};
 use hierlock::Error;
 use hierlock::database::Database;
@@ -74,7 +74,7 @@ async fn acquire(leases: &Leases, database: &Database, args: &AcquireArgs) -> Co
         _ => format!("acquired {}\n", sentence(&lease)),
     };
     if let Err(error) = write(&text) {
-        // Its token was not printed, so nobody could release it.
+        // The caller does not know the token, so it could not release the lease.
         lease.release().await?;
         return Err(Failure::unavailable(format!(
             "cannot write to standard output: {error}; the lease was given back"
@@ -91,10 +91,10 @@ async fn not_acquired(database: &Database, args: &AcquireArgs, error: Error) -> 
         return Ok(exit::NOT_ACQUIRED);
     }
     if holder.is_expired {
-        // It only waits for a transaction to end.
+        // The lease has expired and cannot be renewed; its row is locked by a transaction.
         return Err(error.into());
     }
-    let ends = relative(holder.expires, database.now().await?);
+    let ends = relative_time(holder.expires, database.now().await?);
     let Failure { code, message } = error.into();
     Err(Failure::new(code, format!("{message} (it ends {ends} unless it is renewed)")))
 }
@@ -151,6 +151,6 @@ async fn list(
 /// Returns `lease 17 of `u1/a1` for ada until 2026-11-16T05:30:00Z (in 5 min)`.
 fn sentence(lease: &Lease) -> String {
     let LeaseInfo { token, target, owner, expires, .. } = lease.info();
-    let (until, ttl) = (utc(*expires), span(lease.ttl()));
+    let (until, ttl) = (utc(*expires), duration_text(lease.ttl()));
     format!("lease {token} of `{target}` for {owner} until {until} (in {ttl})")
 }

@@ -1,12 +1,12 @@
 //! Leases as text and as JSON.
 
 use crate::output::{cell, json_list, table};
-use crate::time::{exact, relative};
+use crate::time::{relative_time, timestamp};
 use hierlock::lease::{ForcedRelease, LeaseInfo, LeaseLoss, utc};
 use serde::Serialize;
 use std::time::SystemTime;
 
-/// The longest text of a lease, in bytes.
+/// The maximum length of a text in a table. Texts of leases are not longer.
 const MAX_CHARS: usize = 255;
 
 #[derive(Serialize)]
@@ -29,8 +29,8 @@ impl<'a> From<&'a LeaseInfo> for LeaseJson<'a> {
             owner: &lease.owner,
             session: lease.session.as_deref(),
             reason: lease.reason.as_deref(),
-            acquired: exact(lease.acquired),
-            expires: exact(lease.expires),
+            acquired: timestamp(lease.acquired),
+            expires: timestamp(lease.expires),
             expired: lease.is_expired,
         }
     }
@@ -64,7 +64,7 @@ impl<'a> ResultJson<'a> {
             _ => ("gone", None, None, None),
         };
         let [actor, reason] = [actor, reason].map(|text| text.map(String::as_str));
-        Self::Lost { token, why, actor, reason, at: at.map(|at| exact(*at)) }
+        Self::Lost { token, why, actor, reason, at: at.map(|at| timestamp(*at)) }
     }
 }
 
@@ -80,7 +80,7 @@ pub(super) fn leases(leases: &[LeaseInfo], now: SystemTime, json: bool) -> Strin
             short(&lease.owner),
             optional(&lease.session),
             utc(lease.acquired),
-            format!("{} ({})", utc(lease.expires), relative(lease.expires, now)),
+            format!("{} ({})", utc(lease.expires), relative_time(lease.expires, now)),
             optional(&lease.reason),
         ]
     });
@@ -102,7 +102,7 @@ pub(super) fn forced_releases(releases: &[ForcedRelease], json: bool) -> String 
             lease: LeaseJson::from(&release.lease),
             actor: &release.actor,
             why: &release.why,
-            released: exact(release.released),
+            released: timestamp(release.released),
         }));
     }
     let rows = releases.iter().map(|ForcedRelease { lease, actor, why, released, .. }| {

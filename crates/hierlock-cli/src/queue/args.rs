@@ -9,8 +9,8 @@ use std::time::Duration;
 
 /// Jobs in a database, and workers that never take the same one
 ///
-/// A job is a text. Each is done at least once: one whose worker dies comes back when its lease ends, one
-/// that fails is tried again later, and after too many attempts it is dead: kept, but not tried again.
+/// A job is a text. Each job is done at least once. If its worker dies, the job comes back when its lease ends. A job
+/// that fails is tried again later; after too many attempts it is dead: kept, but not tried again.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct QueueArgs {
@@ -32,7 +32,7 @@ SQLite makes its table when it is first used; on a server run `hierlock queue pr
 
 #[derive(Debug, Subcommand)]
 pub(super) enum QueueCommand {
-    /// Make the table of jobs
+    /// Create the table of jobs
     #[command(after_help = "Examples:\n  hierlock queue provision --url postgres://app@db/app\n  \
                         hierlock queue provision --url mysql://… --print-sql   # for someone else to run")]
     Provision(ProvisionTablesArgs),
@@ -77,19 +77,19 @@ pub(super) enum QueueCommand {
 pub(super) struct AddArgs {
     /// The name of the queue
     pub(super) queue: String,
-    /// The job, as its worker gets it; `-` reads all of standard input
+    /// The text of the job, as its worker gets it; `-` reads all of standard input
     #[arg(required_unless_present = "lines")]
     pub(super) payload: Option<String>,
-    /// Lower goes first
+    /// The priority; jobs with a lower number run first
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(super) priority: Option<i64>,
-    /// Do not run it before so long from now
+    /// Run the job no earlier than this long from now
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(super) run_in: Option<Duration>,
-    /// Add it only if no unfinished job of the queue has this key
+    /// Add the job only if no unfinished job of the queue has this key
     #[arg(long, value_name = "KEY", conflicts_with = "lines")]
     pub(super) unique: Option<String>,
-    /// After so many failures it is dead
+    /// After N failures the job is dead
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub(super) max_attempts: Option<u32>,
     /// Add a job for each line of standard input that is not empty; all of them or none
@@ -124,7 +124,7 @@ pub(super) struct WorkArgs {
     /// How many jobs are claimed at a time; by default as many as run at a time
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1000))]
     pub(super) batch: Option<u16>,
-    /// How long after the death of this worker its jobs go back to the queue
+    /// If this worker dies, its jobs go back to the queue after this time
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     pub(super) lease: Duration,
     /// How often to look for jobs

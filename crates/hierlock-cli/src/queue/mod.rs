@@ -1,4 +1,4 @@
-//! `hierlock queue`: jobs in a database, and a command for each.
+//! `hierlock queue`: jobs in a database, and a command that runs for each of them.
 //!
 //! ```text
 //!   standard input ──► add ──► hier_jobs ──► work: a command for each ──► done
@@ -21,17 +21,17 @@ use output::AddedJson;
 use std::io::{self, Read};
 
 pub(crate) fn queue(args: QueueArgs) -> CommandResult {
-    let QueueArgs { database: place, command } = args;
+    let QueueArgs { database: database_args, command } = args;
     let jobs = match command {
-        QueueCommand::Work(args) => return worker::work(&place, args),
-        // Before anything else: while we wait for a person to type, Ctrl-C ends us.
+        QueueCommand::Work(args) => return worker::work(&database_args, args),
+        // Standard input is read before signals are handled, so that Ctrl-C ends the command meanwhile.
         QueueCommand::Add(ref args) => jobs(args)?,
         _ => Vec::new(),
     };
-    place.run(async |database| {
-        // The table is the same for all queues.
+    database_args.run(async |database| {
+        // All queues share one table, so any name will do.
         let table = Queue::new(database.clone(), "any")?;
-        if place.is_sqlite() && !matches!(command, QueueCommand::Provision(_)) {
+        if database_args.is_sqlite() && !matches!(command, QueueCommand::Provision(_)) {
             table.provision().await?;
         }
         let queue = |name: &str| Queue::new(database.clone(), name);
@@ -55,7 +55,7 @@ pub(crate) fn queue(args: QueueArgs) -> CommandResult {
             QueueCommand::RetryDead { queue: name, ids, all } => {
                 retry_dead(&queue(&name)?, ids, all).await?
             }
-            QueueCommand::Work(_) => unreachable!("it has been run above"),
+            QueueCommand::Work(_) => unreachable!("`work` has returned above"),
         })
     })
 }
@@ -99,12 +99,12 @@ async fn add(queue: &Queue, args: &AddArgs, jobs: Vec<Job>) -> Result<String, Fa
 async fn retry_dead(queue: &Queue, mut ids: Vec<i64>, all: bool) -> Result<String, Failure> {
     ids.sort_unstable();
     ids.dedup();
-    let asked = ids.len() as u64;
+    let requested = ids.len() as u64;
     let filter = if all { DeadJobFilter::All } else { DeadJobFilter::Ids(ids) };
     let retried = queue.retry_dead(filter).await?;
     let mut text = format!("{} to be tried again", counted(retried, "job"));
-    if !all && retried != asked {
-        text += &format!("; {} not dead", counted(asked - retried, "other"));
+    if !all && retried != requested {
+        text += &format!("; {} not dead", counted(requested - retried, "other"));
     }
     Ok(text + "\n")
 }

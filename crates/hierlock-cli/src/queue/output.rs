@@ -1,12 +1,12 @@
 //! Jobs and counts as text and as JSON.
 
 use crate::output::{cell, json_list, table};
-use crate::time::{exact, span};
+use crate::time::{duration_text, timestamp};
 use hierlock::lease::utc;
 use hierlock::queue::{DeadJob, EnqueueOutcome, QueueStats};
 use serde::Serialize;
 
-/// How much of an error and of a payload fits into a table.
+/// The maximum length of an error and of a payload in a table.
 const MAX_CHARS: usize = 60;
 
 #[derive(Serialize)]
@@ -46,7 +46,7 @@ pub(super) fn stats(stats: &[QueueStats], json: bool) -> String {
     let rows = stats.iter().map(|stats| {
         let [ready, scheduled, claimed, dead] =
             [stats.ready, stats.scheduled, stats.claimed, stats.dead].map(|n| n.to_string());
-        let oldest = stats.oldest_ready.map(span).unwrap_or_default();
+        let oldest = stats.oldest_ready.map(duration_text).unwrap_or_default();
         [stats.queue.clone(), ready, oldest, scheduled, claimed, dead]
     });
     table(["queue", "ready", "oldest", "scheduled", "claimed", "dead"], rows, "no jobs")
@@ -71,8 +71,8 @@ pub(super) fn dead_jobs(dead: &[DeadJob], json: bool) -> String {
             attempts: job.attempts,
             last_error: job.last_error.as_deref(),
             worker: job.worker.as_deref(),
-            created: exact(job.created),
-            died: exact(job.died),
+            created: timestamp(job.created),
+            died: timestamp(job.died),
         }));
     }
     let rows = dead.iter().map(|job| {

@@ -11,14 +11,14 @@ pub(super) enum CommandEvent<'a> {
     },
     Waiting {
         targets: &'a [String],
-        /// A target that an outer `hierlock run` holds.
+        /// A target that an outer `hierlock run` holds, if it conflicts.
         #[serde(skip_serializing_if = "Option::is_none")]
         hint: Option<String>,
     },
     Acquired {
         targets: &'a [String],
         waited_ms: u128,
-        /// Whether [`Waiting`](Self::Waiting) was reported before.
+        /// Whether [`Waiting`](Self::Waiting) was reported.
         #[serde(skip)]
         after_notice: bool,
     },
@@ -29,9 +29,9 @@ pub(super) enum CommandEvent<'a> {
     Lost {
         message: String,
         exit: u8,
-        /// How the command ended, if it ran to its own end.
+        /// The exit of the command, if it ended by itself.
         #[serde(flatten)]
-        ended: Option<ChildExit>,
+        child_exit: Option<ChildExit>,
     },
     Failed {
         message: String,
@@ -57,8 +57,10 @@ impl crate::event::Event for CommandEvent<'_> {
                 format!("got {} after {:.1} s", targets.join(", "), *waited_ms as f64 / 1000.0)
             }
             Self::NotAcquired { message, .. } => format!("{message}; the command did not run"),
-            Self::Lost { message, ended: None, .. } => format!("{message}; the command is ended"),
-            Self::Lost { message, ended: Some(ChildExit { code, .. }), .. } => {
+            Self::Lost { message, child_exit: None, .. } => {
+                format!("{message}; the command is ended")
+            }
+            Self::Lost { message, child_exit: Some(ChildExit { code, .. }), .. } => {
                 format!("{message}; the command has run to its end (exit code {code})")
             }
             Self::Failed { message, .. } => message.clone(),
@@ -78,7 +80,10 @@ mod tests {
 
     #[test]
     fn every_event_as_json_and_as_text() {
-        let lost = |ended| Lost { message: "the lock of `u1` is lost".into(), exit: 76, ended };
+        let lost = |child_exit| {
+            let message = "the lock of `u1` is lost".into();
+            Lost { message, exit: 76, child_exit }
+        };
         let targets = &["u1".to_owned()];
         let events = [
             Warning { message: "one of several primaries".into() },

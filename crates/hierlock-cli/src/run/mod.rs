@@ -6,20 +6,22 @@
 //!                 │ not free (in time): 75         │ lock lost: its group is ended, 76
 //! ```
 //!
-//! Before it ends, it always waits until the server knows what it has given up.
+//! Before `hierlock run` ends, it waits until the server has released its locks and ended its waits.
 //!
-//! Once the command has started, the exit code is its own or 76. After any other a script may try again.
+//! Once the command has started, the exit code is that of the command or 76. After other exit codes a script may try again.
 
 mod event;
 
-use crate::args::{TargetArgs, with};
+use crate::args::{TargetArgs, lock_url, with};
 use crate::child::{Child, ChildExit};
 use crate::event::Reporter;
 use crate::exit::{self, CommandResult, Failure};
 use crate::signals::{Signals, block_on};
+use clap::Parser as _;
 use event::CommandEvent;
 use hierlock::{Guard, Hierlock, Request, ServerUrl, Target, parse_duration};
 use std::ffi::OsString;
+use std::path::Path;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
@@ -27,7 +29,7 @@ use tokio::time::sleep;
 /// A wait longer than this is reported.
 const WAIT_NOTICE_DELAY: Duration = Duration::from_secs(1);
 
-/// How long the end is delayed until the server knows what was given up.
+/// The time limit for releasing locks and closing sessions at the end.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Hold a lock while a command runs
@@ -40,7 +42,7 @@ const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 pub(crate) struct RunArgs {
     /// Where the lock is: file:PATH, mysql://…, mariadb://… or postgres://…; by default a file in your runtime or state
     /// directory
-    // It may contain a password.
+    // The URL may contain a password.
     #[arg(long, env = "HIERLOCK_URL", hide_env_values = true)]
     url: Option<ServerUrl>,
     /// Leave the password in the HIERLOCK_URL that the command sees
@@ -57,7 +59,7 @@ pub(crate) struct RunArgs {
     /// Report what happens as lines of JSON on standard error
     #[arg(long)]
     json: bool,
-    /// Do not report a wait, or that the lock was not free; the exit code tells
+    /// Do not report waits, or that the lock was not free; the exit code reports it
     #[arg(long, short, conflicts_with = "json")]
     quiet: bool,
     /// The command and its arguments
@@ -82,6 +84,14 @@ pub(crate) fn run(args: RunArgs) -> CommandResult {
     block_on(Run { args, reporter, targets }.run())
 }
 
+/// Returns the targets of a command line of `hierlock run`; none for other command lines.
+pub(crate) fn targets_of(arguments: &[String]) -> Vec<Target> {
+    match crate::Args::try_parse_from(arguments) {
+        Ok(crate::Args { command: crate::Command::Run(args) }) => args.lock.targets,
+        _ => Vec::new(),
+    }
+}
+
 struct Run {
     args: RunArgs,
     reporter: Reporter,
@@ -104,14 +114,19 @@ impl Run {
     async fn hold_and_run(&self) -> CommandResult {
         let url = self.url()?;
         let mut signals = Signals::listen()?;
-        let connect = Hierlock::connect_with(url.expose(), self.args.lock.tree.levels.clone());
+        // The label of the session on the server names the command, not `hierlock`.
+        let command = Path::new(&self.args.command[0]).file_name().unwrap_or_default();
+        let connect = Hierlock::builder()
+            .hierarchy(self.args.lock.tree.levels.clone())
+            .program(command.to_string_lossy())
+            .connect(url.expose());
         let locks = signals.run_until_signal(connect).await??;
         locks.warnings().iter().for_each(|warning| self.report_warning(warning));
         let result = match self.acquire(&locks, &url, &mut signals).await {
             Ok(guard) => self.run_command(guard, &url, &mut signals).await,
             Err(failure) => Err(failure),
         };
-        // No wait, no lock and no session stays behind on the server, unless another signal asks for haste.
+        // Leaves no wait, lock or session on the server, unless another signal ends the wait for it.
         if let Ok(Err(error)) = signals.run_until_signal(locks.close(CLOSE_LIMIT)).await {
             self.report_warning(&error);
         }
@@ -124,11 +139,10 @@ impl Run {
 
     fn url(&self) -> Result<ServerUrl, Failure> {
         match &self.args.url {
-            None => Ok(format!("file:{}", hierlock::default_path()?.display()).into()),
             Some(url) if url.expose().starts_with("memory:") => Err(Failure::usage(format!(
-                "`{url}` is of no use here: it locks within one process only; use file:PATH"
+                "`{url}` cannot be used: it locks within one process only; use file:PATH"
             ))),
-            Some(url) => Ok(url.clone()),
+            url => lock_url(url.as_ref()),
         }
     }
 
@@ -162,7 +176,7 @@ impl Run {
         Ok(guard)
     }
 
-    /// Runs the command, and reports how it ended and whether the lock was lost. Fails only if it did not start.
+    /// Runs the command; reports its exit and whether the lock was lost. Fails only if the command did not start.
     async fn run_command(
         &self,
         guard: Guard,
@@ -189,7 +203,7 @@ impl Run {
         };
         drop(lost);
         self.reporter.report(&CommandEvent::Exited(exit));
-        // A lock that was lost just before the end, or may have been, is lost.
+        // If the release is not confirmed, the lock may have been lost while the command ran.
         if let Err(error) = guard.release().await {
             self.report_lost(&error, Some(exit));
             return Ok(exit::LOST);
@@ -197,15 +211,16 @@ impl Run {
         Ok(exit.code)
     }
 
-    fn report_lost(&self, error: &hierlock::Error, ended: Option<ChildExit>) {
+    fn report_lost(&self, error: &hierlock::Error, child_exit: Option<ChildExit>) {
         let message = error.to_string();
-        self.reporter.report(&CommandEvent::Lost { message, exit: exit::LOST, ended });
+        self.reporter.report(&CommandEvent::Lost { message, exit: exit::LOST, child_exit });
     }
 }
 
-/// Returns a target in conflict with ours that a `hierlock run` around this one holds: this one may wait for itself.
+/// Returns a conflicting target that an outer `hierlock run` holds. The outer one may wait for this one, which would then
+/// wait forever.
 fn held_by_outer_run(url: &ServerUrl, targets: &[Target]) -> Option<String> {
-    // The password may have been left out.
+    // The outer `hierlock run` removes the password from the variable by default.
     let outer_url = ServerUrl::new(std::env::var("HIERLOCK_URL").ok()?);
     if outer_url.without_password() != url.without_password() {
         return None;

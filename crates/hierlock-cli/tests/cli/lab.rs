@@ -36,18 +36,19 @@ B< = done
 fn all_lock_scenarios_pass_without_a_server() {
     let output = run_lab(&["run", "--topic", "hierarchy", NO_SERVER[0], NO_SERVER[1]]);
     assert_eq!(code(&output), Some(0), "{}", stdout(&output));
-    let said = stdout(&output);
-    assert!(said.contains(" on memory, file") && !said.contains('✗'), "{said}");
+    let printed = stdout(&output);
+    assert!(printed.contains(" on memory, file") && !printed.contains('✗'), "{printed}");
 }
 
 #[test]
 fn built_in_scenarios_are_listed_and_can_be_named() {
     let listed = stdout(&run_lab(&["list"]));
     assert!(listed.contains("deadlock/cycle  "), "{listed}");
-    let one = stdout(&run_lab(&["list", "--topic", "hierarchy", "--json"]));
-    let one: serde_json::Value = serde_json::from_str(&one).unwrap();
+    let topic = stdout(&run_lab(&["list", "--topic", "hierarchy", "--json"]));
+    let topic: serde_json::Value = serde_json::from_str(&topic).unwrap();
     assert!(
-        one.as_array()
+        topic
+            .as_array()
             .unwrap()
             .iter()
             .all(|s| s["name"].as_str().unwrap().starts_with("hierarchy/"))
@@ -89,7 +90,7 @@ fn a_topic_or_a_pattern_selects_built_in_scenarios() {
     assert!(!expected.is_empty() && expected.len() < topic.len());
     assert_eq!(with_s.iter().collect::<Vec<_>>(), expected);
     assert_eq!(selected_scenarios(&["*/same-nod?"]), ["hierarchy/same-node"]);
-    // Each once, in the order of the arguments.
+    // Each scenario once, in the order of the arguments.
     let both = selected_scenarios(&["hierarchy/same-node", "hierarchy", "hierarchy/s*"]);
     assert_eq!((both.len(), both[0].as_str()), (topic.len(), "hierarchy/same-node"));
 }
@@ -127,7 +128,7 @@ fn a_directory_or_a_pattern_selects_files() {
 
 #[test]
 fn a_misspelled_name_gets_a_suggestion() {
-    for (arguments, says) in [
+    for (arguments, message) in [
         (["run", "deadlok"], "did you mean `deadlock`?"),
         (["run", "deadlok/"], "did you mean `deadlock`?"),
         (["run", "deadlock/cycel"], "did you mean `deadlock/cycle`?"),
@@ -146,11 +147,11 @@ fn a_misspelled_name_gets_a_suggestion() {
     ] {
         let output = run_lab(&arguments);
         assert_eq!(code(&output), Some(64), "{arguments:?}");
-        assert!(stderr(&output).contains(says), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(message), "{arguments:?}: {}", stderr(&output));
     }
 }
 
-/// Returns what the lab prints on a terminal, which script(1) provides.
+/// Returns the exit code and the output of the lab on a terminal, which script(1) provides.
 fn on_terminal(arguments: &[&str]) -> (Option<i32>, String) {
     let command = format!("{} lab {}", env!("CARGO_BIN_EXE_hierlock"), arguments.join(" "));
     let mut script = Command::new("script");
@@ -212,11 +213,15 @@ fn a_difference_is_reported_and_can_be_blessed() {
     let wrong = path.to_str().unwrap();
     let output = run_lab(&["run", wrong, NO_SERVER[0], NO_SERVER[1]]);
     assert_eq!(code(&output), Some(1), "{output:?}");
-    let said = stdout(&output);
-    assert!(said.contains("wrong.lab:4") && said.contains("blocked by A"), "{said}");
+    let printed = stdout(&output);
+    assert!(printed.contains("wrong.lab:4") && printed.contains("blocked by A"), "{printed}");
 
     let output = run_lab(&["run", wrong, NO_SERVER[0], NO_SERVER[1], "--bless"]);
-    assert_eq!(code(&output), Some(1), "it differed when it was run: {output:?}");
+    assert_eq!(
+        code(&output),
+        Some(1),
+        "the exit code is that of the run before blessing: {output:?}"
+    );
     let blessed = fs::read_to_string(&path).unwrap();
     assert!(blessed.contains("\n = blocked by A"), "{blessed}");
     assert!(blessed.contains("# the account is in the way"), "{blessed}");
@@ -231,9 +236,12 @@ fn a_mistake_is_reported_with_its_position() {
         write_scenario(&place, "bad.lab", "# Title\nA> lock u1\nB> lock u1\n = blokced by A\n");
     let output = run_lab(&["run", path.to_str().unwrap(), NO_SERVER[0], NO_SERVER[1]]);
     assert_eq!(code(&output), Some(64));
-    let said = stderr(&output);
-    assert!(said.contains("bad.lab:4:4: ") && said.contains("blocked"), "{said}");
-    assert!(said.contains("\n = blokced by A\n") || said.contains(" = blokced by A\n"), "{said}");
+    let printed = stderr(&output);
+    assert!(printed.contains("bad.lab:4:4: ") && printed.contains("blocked"), "{printed}");
+    assert!(
+        printed.contains("\n = blokced by A\n") || printed.contains(" = blokced by A\n"),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -244,8 +252,8 @@ fn a_stuck_step_is_reported() {
     let path = write_scenario(&place, "stuck.lab", text);
     let output = run_lab(&["run", path.to_str().unwrap(), "--url", server.url()]);
     assert_eq!(code(&output), Some(1));
-    let said = stdout(&output);
-    assert!(said.contains("neither ended nor was seen to wait"), "{said}");
+    let printed = stdout(&output);
+    assert!(printed.contains("neither ended nor was seen to wait"), "{printed}");
     assert_eq!(count(&server, COUNT_LEFTOVERS), 0);
 }
 
@@ -260,22 +268,23 @@ fn count(server: &Sandbox, sql: &str) -> i64 {
     stdout(&output).trim().parse().unwrap_or_else(|_| panic!("{output:?}"))
 }
 
-/// Interrupts a scenario that never ends, once it has begun on the server, and checks that nothing is left.
-fn interrupt_and_check(server: &Sandbox, text: &str, begun: &str) {
+/// Interrupts a scenario that never ends, as soon as the query `running` counts its statement, and checks that nothing is
+/// left on the server.
+fn interrupt_and_check(server: &Sandbox, text: &str, running: &str) {
     let place = TestDirectory::new();
     let path = write_scenario(&place, "long.lab", text);
     let mut command = hierlock(&["lab", "run", path.to_str().unwrap(), "--url", server.url()]);
     let mut process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let since = Instant::now();
-    while count(server, begun) == 0 {
-        assert!(since.elapsed() < Duration::from_secs(60), "it does not begin");
-        assert!(process.try_wait().unwrap().is_none(), "it has ended");
+    while count(server, running) == 0 {
+        assert!(since.elapsed() < Duration::from_secs(60), "the scenario does not start");
+        assert!(process.try_wait().unwrap().is_none(), "the lab has ended too early");
     }
     kill(Pid::from_raw(process.id() as i32), Signal::SIGINT).unwrap();
     assert_eq!(process.wait().unwrap().code(), Some(130));
     assert_eq!(count(server, COUNT_LEFTOVERS), 0);
     // A server needs a moment to notice a closed connection.
-    until("no statement runs", || count(server, begun) == 0);
+    until("no statement runs", || count(server, running) == 0);
 }
 
 #[test]
@@ -362,10 +371,10 @@ fn the_matrix_is_printed() {
     let output = run_lab(&["matrix", NO_SERVER[0], NO_SERVER[1], "--svg", svg.to_str().unwrap()]);
     assert_eq!(code(&output), Some(0), "{output:?}");
     assert!(stdout(&output).contains("392 pairs: 108 blocked, 284 granted, no disagreement"));
-    // The same observations give the same picture.
+    // The picture depends only on the observations, so it is the one in the docs.
     let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/matrix.svg");
     let is_current = fs::read(svg).unwrap() == fs::read(docs).unwrap();
-    assert!(is_current, "hierlock lab matrix --engine memory,file --svg docs/matrix.svg");
+    assert!(is_current, "run: hierlock lab matrix --engine memory,file --svg docs/matrix.svg");
     let output = run_lab(&["matrix", "--size", "2x2"]);
     assert_eq!(code(&output), Some(64));
 }

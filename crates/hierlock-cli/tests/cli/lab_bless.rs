@@ -1,5 +1,5 @@
 //! `hierlock lab run --bless` on generated files. The failure this prevents: of 300 random files 38 still failed
-//! after it, and some could not even be parsed.
+//! after blessing, and some could not be parsed.
 
 use crate::support::{TestDirectory, code, hierlock, stderr, stdout};
 use fastrand::Rng;
@@ -17,8 +17,8 @@ impl Random {
         self.0.usize(..limit)
     }
 
-    fn pick<'t>(&mut self, of: &[&'t str]) -> &'t str {
-        of[self.below(of.len())]
+    fn pick<'t>(&mut self, choices: &[&'t str]) -> &'t str {
+        choices[self.below(choices.len())]
     }
 
     /// Returns true in `of_ten` of ten cases.
@@ -65,7 +65,7 @@ fn lock_step(random: &mut Random) -> String {
     let mode = random.pick(&["", "shared ", "update ", "exclusive "]);
     match random.below(8) {
         0..4 => format!("lock {mode}{node}"),
-        // Whether it still waits later depends on timing, so nothing else is expected of it.
+        // Whether the lock still waits at a later step depends on timing, so no other result is expected.
         4 => format!("lock within 50ms {node}\n = refused"),
         5 => format!("try {mode}{node}"),
         6 => format!("extend {mode}{node}"),
@@ -115,12 +115,12 @@ fn scenario(random: &mut Random, engines: &[&str], step: fn(&mut Random) -> Stri
         guards.extend(keys);
     }
     for _ in 0..3 + random.below(7) {
-        let who = random.pick(&["A", "B", "C"]);
+        let session = random.pick(&["A", "B", "C"]);
         let note = random.pick(&["", "", "   # a note"]);
         match random.below(6) {
-            0 => text += &format!("{who}< = {}{note}\n", random.pick(&EXPECTATIONS)),
-            1 => text += &format!("{who}> [{}] {}\n", random.pick(&guards), step(random)),
-            _ => text += &format!("{who}> {}\n", step(random)),
+            0 => text += &format!("{session}< = {}{note}\n", random.pick(&EXPECTATIONS)),
+            1 => text += &format!("{session}> [{}] {}\n", random.pick(&guards), step(random)),
+            _ => text += &format!("{session}> {}\n", step(random)),
         }
         if text.ends_with("= refused\n") {
             continue;
@@ -130,8 +130,8 @@ fn scenario(random: &mut Random, engines: &[&str], step: fn(&mut Random) -> Stri
             0..4 => {}
             4..7 => text += &format!("{indent}= {}{note}\n", random.pick(&EXPECTATIONS)),
             7 => {
-                let (guard, some) = (random.pick(&guards), random.pick(&EXPECTATIONS));
-                text += &format!("{indent}= [{guard}] {some}\n");
+                let (guard, expectation) = (random.pick(&guards), random.pick(&EXPECTATIONS));
+                text += &format!("{indent}= [{guard}] {expectation}\n");
                 text += &format!("{indent}= {}\n\n", random.pick(&EXPECTATIONS));
             }
             8 => text += &format!("{indent}| 1 | *\n{indent}| x | 'a | b'\n"),
@@ -146,8 +146,8 @@ fn scenario(random: &mut Random, engines: &[&str], step: fn(&mut Random) -> Stri
     if random.chance(1) { text.replace('\n', "\r\n") } else { text }
 }
 
-/// Writes files that can be parsed.
-fn files(
+/// Writes generated scenarios to files, except those that cannot be parsed.
+fn write_files(
     place: &TestDirectory,
     count: usize,
     engines: &[&str],
@@ -176,32 +176,33 @@ fn run_lab(files: &[&Path], urls: &[String], options: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// Blesses files and checks the promise: a file is unchanged and the reason is printed, or it parses, is formatted,
+/// Blesses files and checks each of them: either it is unchanged and the reason is printed, or it parses, is formatted,
 /// passes, and blessing it again changes nothing.
 fn bless(files: &[PathBuf], urls: &[String]) {
     let before: Vec<String> = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
     let all: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
-    let said = stderr(&run_lab(&all, urls, &["--bless"]));
+    let printed = stderr(&run_lab(&all, urls, &["--bless"]));
     let mut blessed = Vec::new();
     for (file, before) in files.iter().zip(&before) {
         let text = fs::read_to_string(file).unwrap();
-        let told = format!("{} is not changed: ", file.display());
-        if let Some(line) = said.lines().find(|line| line.contains(&told)) {
-            // A session gets a step while it waits, which only a person can fix.
+        let unchanged = format!("{} is not changed: ", file.display());
+        if let Some(line) = printed.lines().find(|line| line.contains(&unchanged)) {
+            // A session gets a step while it waits, which blessing cannot fix.
             assert!(line.contains("cannot be run to its end"), "{line}\n{before}");
             assert_eq!(text, *before, "{line}");
             continue;
         }
         let name = file.display().to_string();
-        let tidy =
-            Scenario::format(&name, &text).unwrap_or_else(|_| panic!("it cannot be read:\n{text}"));
-        assert_eq!(Scenario::format(&name, &tidy).unwrap(), tidy, "its layout is not stable");
+        let formatted = Scenario::format(&name, &text)
+            .unwrap_or_else(|_| panic!("the blessed file cannot be parsed:\n{text}"));
+        let formatted_again = Scenario::format(&name, &formatted).unwrap();
+        assert_eq!(formatted_again, formatted, "formatting is not stable");
         blessed.push((file.as_path(), text));
     }
-    assert!(blessed.len() > files.len() / 2, "{} of {}\n{said}", blessed.len(), files.len());
+    assert!(blessed.len() > files.len() / 2, "{} of {}\n{printed}", blessed.len(), files.len());
     let again: Vec<&Path> = blessed.iter().map(|(file, _)| *file).collect();
     let output = run_lab(&again, urls, &["--bless"]);
-    assert_eq!(code(&output), Some(0), "still red:\n{}", stdout(&output));
+    assert_eq!(code(&output), Some(0), "the blessed files still fail:\n{}", stdout(&output));
     for (file, text) in &blessed {
         assert_eq!(fs::read_to_string(file).unwrap(), *text, "{}", file.display());
     }
@@ -210,7 +211,7 @@ fn bless(files: &[PathBuf], urls: &[String]) {
 #[test]
 fn generated_lock_scenarios_can_be_blessed() {
     let place = TestDirectory::new();
-    bless(&files(&place, 60, &["memory", "file"], lock_step), &[]);
+    bless(&write_files(&place, 60, &["memory", "file"], lock_step), &[]);
 }
 
 #[test]
@@ -220,5 +221,5 @@ fn generated_sql_scenarios_can_be_blessed() {
     let Some(servers) = servers else { return };
     let urls: Vec<String> = servers.iter().map(|server| server.url().to_owned()).collect();
     let place = TestDirectory::new();
-    bless(&files(&place, 30, &["mysql", "mariadb", "postgres"], statement), &urls);
+    bless(&write_files(&place, 30, &["mysql", "mariadb", "postgres"], statement), &urls);
 }

@@ -31,7 +31,7 @@ struct Run {
 }
 
 impl Run {
-    /// Returns when the second scenario is running.
+    /// Starts the run; waits until the second scenario is running.
     fn start(server: &Sandbox, options: &[&str]) -> Self {
         let place = TestDirectory::new();
         let mut command = hierlock(&["lab", "run", "--jobs", "1", "--url", server.url()]);
@@ -43,7 +43,7 @@ impl Run {
         command.args(options).current_dir(place.directory.path());
         let process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let run = Self { place, process };
-        until("the second scenario begins", || count(server, COUNT_RUNNING) > 0);
+        until("the second scenario has started", || count(server, COUNT_RUNNING) > 0);
         run
     }
 
@@ -51,11 +51,11 @@ impl Run {
         kill(Pid::from_raw(self.process.id() as i32), signal).unwrap();
     }
 
-    /// Waits for the end and returns the exit code and standard error.
+    /// Waits for the end; returns the exit code, standard output, and the directory with the reports.
     fn end(mut self) -> (Option<i32>, String, TestDirectory) {
-        let mut said = String::new();
-        self.process.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-        (self.process.wait().unwrap().code(), said, self.place)
+        let mut printed = String::new();
+        self.process.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+        (self.process.wait().unwrap().code(), printed, self.place)
     }
 }
 
@@ -69,10 +69,10 @@ fn ctrl_c_keeps_finished_records_in_every_report() {
     let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
     let run = Run::start(&server, &["--json", "--html", "r.html", "--junit", "r.xml"]);
     run.signal(Signal::SIGINT);
-    let (code, said, place) = run.end();
-    assert_eq!(code, Some(130), "{said}");
+    let (code, printed, place) = run.end();
+    assert_eq!(code, Some(130), "{printed}");
     assert_eq!(count(&server, COUNT_CREATED), 0);
-    let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(report["interruption"], serde_json::json!({"finished": 1, "planned": 2}));
     assert_eq!((&report["agrees"], &report["tally"]["agreed"]), (&false.into(), &1.into()));
     assert_eq!(report["records"][0]["title"], "Quick");
@@ -83,17 +83,20 @@ fn ctrl_c_keeps_finished_records_in_every_report() {
 
     let run = Run::start(&server, &[]);
     run.signal(Signal::SIGTERM);
-    let (code, said, _) = run.end();
-    assert_eq!(code, Some(143), "{said}");
-    assert!(said.contains("interrupted: 1 of 2 cases were run; this report is partial"), "{said}");
-    assert!(said.contains("1 agreed"), "{said}");
+    let (code, printed, _) = run.end();
+    assert_eq!(code, Some(143), "{printed}");
+    assert!(
+        printed.contains("interrupted: 1 of 2 cases were run; this report is partial"),
+        "{printed}"
+    );
+    assert!(printed.contains("1 agreed"), "{printed}");
     assert_eq!(count(&server, COUNT_CREATED), 0);
     until("no statement runs", || count(&server, COUNT_RUNNING) == 0);
 }
 
-/// Blessing a file by a part of its cases would write expectations for cases that were not observed.
+/// Blessing a file after only some of its cases have run would write expectations for cases that were not observed.
 #[test]
-fn ctrl_c_blesses_nothing() {
+fn ctrl_c_with_bless_changes_no_file() {
     let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
     let run = Run::start(&server, &["--bless"]);
     run.signal(Signal::SIGINT);
@@ -101,14 +104,14 @@ fn ctrl_c_blesses_nothing() {
     assert_eq!((code, read(&place, "quick.lab").as_str()), (Some(130), QUICK));
 }
 
-/// A server whose processes are all stopped: it responds to nobody, not even on open connections.
+/// A server whose processes are all stopped: it does not respond, not even on open connections.
 struct StoppedServer(Vec<Pid>);
 
 impl StoppedServer {
     fn new(server: &Sandbox) -> Self {
         let postmaster = server.pid().unwrap() as i32;
         let mut stopped = Self(vec![Pid::from_raw(postmaster)]);
-        // The postmaster first, so that it starts no other process.
+        // The postmaster is stopped first, so that it starts no other process.
         kill(stopped.0[0], Signal::SIGSTOP).unwrap();
         let children = fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"));
         for child in children.unwrap().split_whitespace() {
@@ -130,32 +133,32 @@ impl Drop for StoppedServer {
     }
 }
 
-/// While the server does not respond, nothing can be cleaned up there. A second signal ends the run anyway.
+/// While the server does not respond, the lab cannot clean up there. A second signal ends the run anyway.
 #[test]
 fn a_second_signal_ends_the_run_at_once() {
     let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
     let mut run = Run::start(&server, &[]);
     let stopped = StoppedServer::new(&server);
     run.signal(Signal::SIGINT);
-    let mut says = BufReader::new(run.process.stderr.take().unwrap()).lines();
+    let mut lines = BufReader::new(run.process.stderr.take().unwrap()).lines();
     assert!(
-        says.any(|line| line.unwrap().contains("interrupted: ")),
+        lines.any(|line| line.unwrap().contains("interrupted: ")),
         "the interrupt is not reported"
     );
     run.signal(Signal::SIGTERM);
     let (code, ..) = run.end();
     drop(stopped);
-    assert_eq!(code, Some(143), "the second signal");
+    assert_eq!(code, Some(143), "the exit code is that of the second signal");
 }
 
 #[test]
-fn an_interrupted_matrix_prints_what_was_observed() {
+fn an_interrupted_matrix_prints_the_results_so_far() {
     let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
     let arguments = ["lab", "matrix", "--engine", "memory,postgres", "--size", "5x5x5", "--modes"];
     let mut command = hierlock(&arguments);
     command.args(["--json", "--jobs", "8", "--url", server.url()]);
     let process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    until("the matrix has begun", || count(&server, COUNT_CREATED) > 0);
+    until("the matrix has started", || count(&server, COUNT_CREATED) > 0);
     kill(Pid::from_raw(process.id() as i32), Signal::SIGINT).unwrap();
     let output = process.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));

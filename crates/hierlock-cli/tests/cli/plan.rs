@@ -62,13 +62,13 @@ fn numbers(slots: &[Value], name: &str) -> BTreeSet<i64> {
 
 const HOLD: [&str; 5] = ["u1/a1/r1", "--", "sh", "-c", "echo $$; exec cat"];
 
-/// The failure this prevents: the URL was ignored, and buckets were shown whatever the client would lock.
+/// The failure this prevents: the URL was ignored, and buckets were shown instead of bytes.
 #[test]
 fn a_plan_for_a_file_shows_its_bytes() {
     let place = TestDirectory::new();
     let url = format!("file:{}", place.lock_file().display());
     let slots = plan_at(&url);
-    assert!(!place.lock_file().exists(), "it was only to be planned");
+    assert!(!place.lock_file().exists(), "`plan` must not create the file");
     let mut by_variable = hierlock(&["plan", "--json", "u1/a1/r1"]);
     let by_variable = stdout(&by_variable.env("HIERLOCK_URL", &url).output().unwrap());
     assert_eq!(serde_json::from_str::<Vec<Value>>(&by_variable).unwrap(), slots);
@@ -77,7 +77,7 @@ fn a_plan_for_a_file_shows_its_bytes() {
     let mut held = BTreeSet::new();
     for information in fs::read_dir(format!("/proc/{}/fdinfo", holder.pid())).unwrap() {
         let text = fs::read_to_string(information.unwrap().path()).unwrap();
-        // The parent of this test may have passed on a file that is locked in another way.
+        // The test may have inherited a descriptor with a lock of another kind.
         let locks =
             text.lines().filter(|line| line.starts_with("lock:") && line.contains("OFDLCK"));
         // lock: 1: OFDLCK ADVISORY WRITE -1 00:1f:42 FIRST LAST
@@ -95,7 +95,7 @@ fn a_plan_for_a_file_shows_its_bytes() {
 
 #[test]
 fn an_unusable_url_is_refused() {
-    for (url, more, exit, says) in [
+    for (url, more, exit, message) in [
         ("redis://x", None, 64, "memory:"),
         (
             "postgres://me:secret@127.0.0.1:1/x",
@@ -107,13 +107,13 @@ fn an_unusable_url_is_refused() {
     ] {
         let output = hierlock(&["plan", "--url", url, "u1"]).args(more).output().unwrap();
         assert_eq!(code(&output), Some(exit), "{}", stderr(&output));
-        assert!(stderr(&output).contains(says), "{}", stderr(&output));
+        assert!(stderr(&output).contains(message), "{}", stderr(&output));
         assert!(!stderr(&output).contains("secret") && stdout(&output).is_empty());
     }
 }
 
 /// The failure this prevents: the buckets were not those of the server, and were shown for advisory keys too.
-pub(crate) fn a_plan_shows_what_a_client_takes(server: &Sandbox) {
+pub(crate) fn a_plan_shows_the_slots_that_a_client_locks(server: &Sandbox) {
     let at = |parameters: &str| format!("{}?{parameters}", server.url());
     let path = |index: usize| ["u1", "u1/a1", "u1/a1/r1"][index].parse::<Target>().unwrap();
 
@@ -125,8 +125,8 @@ pub(crate) fn a_plan_shows_what_a_client_takes(server: &Sandbox) {
     let per_id = at("strategy=per-id&table=plan_on_demand");
     let output = hierlock(&["plan", "--url", &per_id, "u1"]).output().unwrap();
     assert_eq!(code(&output), Some(69), "{}", stdout(&output));
-    let says = "it has no lock table `plan_on_demand` yet; make it with `hierlock provision`";
-    assert!(stderr(&output).contains(says), "{}", stderr(&output));
+    let message = "it has no lock table `plan_on_demand` yet; create it with `hierlock provision`";
+    assert!(stderr(&output).contains(message), "{}", stderr(&output));
 
     // The number of buckets is that of the server.
     let striped = at("strategy=striped&table=plan_striped");
@@ -140,7 +140,7 @@ pub(crate) fn a_plan_shows_what_a_client_takes(server: &Sandbox) {
     assert!(text.contains("rows of plan_striped, 500 buckets a level"), "{text}");
     assert!(text.contains("SELECT of_500 FROM"), "{text}");
 
-    // The keys are those that a client holds.
+    // The planned keys are those that a client locks.
     if server.engine() == Engine::Postgres {
         let mut command = hierlock(&["run", "--url", server.url()]);
         command.args(HOLD);
@@ -189,7 +189,7 @@ fn the_help_of_every_command_has_examples_and_exit_codes() {
     assert!(help.contains("75") && help.contains("76"), "{help}");
 }
 
-/// A reader that closes the pipe causes neither an error nor a panic.
+/// A closed pipe causes neither an error nor a panic.
 #[test]
 fn a_closed_pipe_is_no_failure() {
     let script = "\"$1\" completions bash | head -c 1; exit ${PIPESTATUS[0]}";

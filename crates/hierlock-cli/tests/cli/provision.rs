@@ -5,9 +5,9 @@ use hierlock_sandbox::{Engine, Sandbox};
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-/// Runs it on a server, with more parameters in the URL.
-fn provision(server: &Sandbox, more: &str, arguments: &[&str]) -> Output {
-    let url = format!("{}{more}", server.url());
+/// Runs `hierlock provision` with these parameters in the URL.
+fn provision(server: &Sandbox, parameters: &str, arguments: &[&str]) -> Output {
+    let url = format!("{}{parameters}", server.url());
     hierlock(&["provision", "--url", &url]).args(arguments).output().unwrap()
 }
 
@@ -24,9 +24,9 @@ fn a_provisioned_table_can_be_locked() {
 
     let output = provision(&server, "", &["--buckets", "2000"]);
     assert_eq!(code(&output), Some(0), "{}", stderr(&output));
-    let said = stderr(&output);
-    assert!(said.contains("hierlock: 6,000 rows, about "), "{said}");
-    assert!(said.contains("filling: 0 of 6000 rows"), "{said}");
+    let printed = stderr(&output);
+    assert!(printed.contains("hierlock: 6,000 rows, about "), "{printed}");
+    assert!(printed.contains("filling: 0 of 6000 rows"), "{printed}");
     assert!(stdout(&output).starts_with("ready: 6,000 rows, 6,000 of them new"), "{output:?}");
     assert_eq!(code(&lock(server.url(), "u1/a1/r1")), Some(0));
 
@@ -49,16 +49,19 @@ fn check_reports_its_result_by_exit_code() {
     let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
     let striped = "?strategy=striped";
     let output = provision(&server, striped, &["--check"]);
-    assert_eq!(code(&output), Some(69), "there is none yet: {}", stderr(&output));
+    assert_eq!(code(&output), Some(69), "there is no table yet: {}", stderr(&output));
     let output = provision(&server, striped, &["--buckets", "3000", "--connections", "3"]);
     assert_eq!(code(&output), Some(0), "{}", stderr(&output));
     let output = provision(&server, striped, &["--check"]);
     assert_eq!(code(&output), Some(0), "{}", stderr(&output));
-    assert!(stdout(&output).contains("level 2: 3000 of 3000 rows\nall is there"), "{output:?}");
+    assert!(
+        stdout(&output).contains("level 2: 3000 of 3000 rows\nthe table is complete"),
+        "{output:?}"
+    );
 
-    let lose = "DELETE FROM hier_lock_buckets WHERE level = 1 AND bucket BETWEEN 1000 AND 1999";
-    let lost = Command::new("psql").args([server.url(), "-qc", lose]).status().unwrap();
-    assert!(lost.success());
+    let delete = "DELETE FROM hier_lock_buckets WHERE level = 1 AND bucket BETWEEN 1000 AND 1999";
+    let psql = Command::new("psql").args([server.url(), "-qc", delete]).status().unwrap();
+    assert!(psql.success());
     let output = provision(&server, striped, &["--check"]);
     assert_eq!(code(&output), Some(65), "{}", stderr(&output));
     assert!(stdout(&output).contains("missing: level 1: 1000..=1999\n"), "{}", stdout(&output));
@@ -76,8 +79,8 @@ fn check_reports_its_result_by_exit_code() {
 #[test]
 fn the_printed_sql_runs_in_the_client_of_the_server() {
     let Some(server) = Sandbox::for_tests(Engine::Postgres) else { return };
-    let more = "?strategy=striped&table=beside";
-    let output = provision(&server, more, &["--buckets", "100", "--print-sql"]);
+    let parameters = "?strategy=striped&table=beside";
+    let output = provision(&server, parameters, &["--buckets", "100", "--print-sql"]);
     assert_eq!(code(&output), Some(0), "{}", stderr(&output));
     let mut client = Command::new("psql")
         .args([server.url(), "-q", "-v", "ON_ERROR_STOP=1"])
@@ -86,8 +89,8 @@ fn the_printed_sql_runs_in_the_client_of_the_server() {
         .unwrap();
     client.stdin.take().unwrap().write_all(&output.stdout).unwrap();
     assert!(client.wait().unwrap().success());
-    assert_eq!(code(&provision(&server, more, &["--check"])), Some(0));
-    assert_eq!(code(&lock(&format!("{}{more}", server.url()), "u1")), Some(0));
+    assert_eq!(code(&provision(&server, parameters, &["--check"])), Some(0));
+    assert_eq!(code(&lock(&format!("{}{parameters}", server.url()), "u1")), Some(0));
 }
 
 #[test]
@@ -105,7 +108,7 @@ fn rows_by_id_are_added_by_path() {
 
 #[test]
 fn a_usage_error_exits_with_64_a_missing_server_with_69() {
-    for (arguments, says) in [
+    for (arguments, message) in [
         (&["--url", "postgres://127.0.0.1/x"][..], "?strategy=striped"),
         (&["--url", "mysql://127.0.0.1/x", "--buckets", "0"], "bucket count"),
         (&["--url", "mysql://127.0.0.1/x", "--repair"], "--check"),
@@ -115,7 +118,7 @@ fn a_usage_error_exits_with_64_a_missing_server_with_69() {
     ] {
         let output = hierlock(&["provision"]).args(arguments).output().unwrap();
         assert_eq!(code(&output), Some(64), "{}", stderr(&output));
-        assert!(stderr(&output).contains(says), "{}", stderr(&output));
+        assert!(stderr(&output).contains(message), "{}", stderr(&output));
     }
     let url = "mysql://me:secret@127.0.0.1:1/x";
     let output = hierlock(&["provision", "--url", url]).output().unwrap();

@@ -62,7 +62,7 @@ fn a_command_that_cannot_run_exits_with_126_or_127() {
 
 #[test]
 fn a_usage_error_exits_with_64_and_a_hint() {
-    for (arguments, says) in [
+    for (arguments, message) in [
         (&["run", "u1//r1", "--", "true"][..], "1 to 255 bytes"),
         (&["run", "u1/50%", "--", "true"], "%25"),
         (&["run", "u1/a1/r1/x1", "--", "true"], "only 3 levels (user/account/resource)"),
@@ -82,7 +82,7 @@ fn a_usage_error_exits_with_64_and_a_hint() {
     ] {
         let output = hierlock(arguments).output().unwrap();
         assert_eq!(code(&output), Some(64), "{arguments:?}");
-        assert!(stderr(&output).contains(says), "{arguments:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(message), "{arguments:?}: {}", stderr(&output));
         assert_eq!(stdout(&output), "", "{arguments:?}");
     }
 }
@@ -105,13 +105,13 @@ fn the_lock_file_is_private_and_its_directory_is_created() {
     let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(place.lock_file()), 0o600);
     assert_eq!(mode(place.lock_file().parent().unwrap().to_owned()), 0o700);
-    assert_eq!(fs::metadata(place.lock_file()).unwrap().len(), 0, "it stays empty");
+    assert_eq!(fs::metadata(place.lock_file()).unwrap().len(), 0, "the lock file must stay empty");
 }
 
 #[test]
-fn the_default_is_the_runtime_then_the_state_directory() {
+fn the_default_lock_file_is_in_the_runtime_or_the_state_directory() {
     let directory = tempfile::tempdir().unwrap();
-    let shows = |runtime: bool| {
+    let default_url = |runtime: bool| {
         let mut command = hierlock(&["run", "u1", "--", "sh", "-c", "echo $HIERLOCK_URL"]);
         command.env_remove("XDG_RUNTIME_DIR").env("XDG_STATE_HOME", directory.path().join("state"));
         if runtime {
@@ -121,10 +121,10 @@ fn the_default_is_the_runtime_then_the_state_directory() {
     };
     let expected =
         |kind: &str| format!("file:{}/{kind}/hierlock/locks", directory.path().display());
-    assert_eq!(shows(true), expected("run"));
-    // With a runtime directory the state directory is not used.
-    if !shows(false).starts_with("file:/run/user/") {
-        assert_eq!(shows(false), expected("state"));
+    assert_eq!(default_url(true), expected("run"));
+    // If /run/user has a directory for this user, it is used instead of the state directory.
+    if !default_url(false).starts_with("file:/run/user/") {
+        assert_eq!(default_url(false), expected("state"));
     }
 }
 
@@ -132,13 +132,13 @@ fn the_default_is_the_runtime_then_the_state_directory() {
 fn not_acquired_exits_with_75() {
     let place = TestDirectory::new();
     let holder = place.hold(&["u1/a1"]);
-    for (how, says) in [(&["--try"][..], "is locked"), (&["--within", "20ms"], "timed out")] {
+    for (how, message) in [(&["--try"][..], "is locked"), (&["--within", "20ms"], "timed out")] {
         let mut arguments = how.to_vec();
         arguments.extend(["u1/a1/r1", "--", "echo", "ran"]);
         let output = place.run(&arguments).output().unwrap();
         assert_eq!(code(&output), Some(75));
         assert_eq!(stdout(&output), "", "the command must not run");
-        assert!(stderr(&output).contains(says), "{}", stderr(&output));
+        assert!(stderr(&output).contains(message), "{}", stderr(&output));
         assert!(stderr(&output).contains("u1/a1"), "{}", stderr(&output));
 
         arguments.insert(0, "--quiet");
@@ -182,8 +182,8 @@ fn two_resources_of_one_account_run_side_by_side() {
     let place = TestDirectory::new();
     let mut one = place.hold(&["u1/a1/r1"]);
     let mut two = place.hold(&["u1/a1/r2"]);
-    one.tell("from one\n");
-    two.tell("from two\n");
+    one.write_input("from one\n");
+    two.write_input("from two\n");
     assert_eq!((one.line(), two.line()), ("from one".into(), "from two".into()));
 }
 
@@ -218,7 +218,7 @@ fn signals_are_forwarded_to_the_group_of_the_command() {
             format!("trap 'exit 42' {}; echo $$; while :; do sleep 0.01; done", signal as i32);
         let mut holder = Holder::start(place.run(&["u1", "--", "sh", "-c", &script]));
         let group = getpgid(Some(pid(holder.command))).unwrap();
-        assert_eq!(group, pid(holder.command), "a group of its own");
+        assert_eq!(group, pid(holder.command), "the command has its own process group");
         kill(pid(holder.pid()), signal).unwrap();
         assert_eq!(holder.wait().0, Some(42));
     }
@@ -232,7 +232,7 @@ fn a_signal_while_waiting_gives_up() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut waiter =
             place.run(&["u2", "u1", "--", "true"]).stderr(Stdio::null()).spawn().unwrap();
-        // It either holds u2 and waits for u1, which comes later in the order, or waits for u1 first.
+        // Either it holds u2 and waits for u1, which is later in the lock order, or it waits for u1 first.
         let threads = format!("/proc/{}/task", waiter.id());
         until("the waiter waits", || fs::read_dir(&threads).is_ok_and(|t| t.count() > 1));
         kill(pid(waiter.id() as i32), signal).unwrap();
@@ -246,14 +246,14 @@ fn a_signal_while_waiting_gives_up() {
 #[test]
 fn an_ignored_signal_stays_ignored() {
     let place = TestDirectory::new();
-    // As `nohup` does.
+    // Ignores SIGHUP, as `nohup` does.
     let url = format!("file:{}", place.lock_file().display());
     let mut command = std::process::Command::new("sh");
     command.args(["-c", "trap '' HUP; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_hierlock")]);
     command.args(["run", "--url", &url, "u1", "--", "sh", "-c", "echo $$; exec cat"]);
     let mut holder = Holder::start(command);
     kill(pid(holder.pid()), Signal::SIGHUP).unwrap();
-    holder.tell("still here\n");
+    holder.write_input("still here\n");
     assert_eq!(holder.line(), "still here");
     assert_eq!(holder.finish().0, Some(0));
 }
@@ -278,22 +278,21 @@ fn a_lost_lock_ends_the_whole_group() {
     let mut holder = Holder::start(place.run(&["u1", "--", "sh", "-c", script]));
     let grandchild: i32 = holder.line().parse().unwrap();
     fs::remove_file(place.lock_file()).unwrap();
-    let (code, said) = holder.wait();
+    let (code, printed) = holder.wait();
     assert_eq!(code, Some(76));
-    assert!(said.contains("lock of `u1` is lost"), "{said}");
+    assert!(printed.contains("lock of `u1` is lost"), "{printed}");
     until("the grandchild is ended", || is_gone(grandchild));
 }
 
-/// A command that ignores SIGTERM is killed.
 #[test]
 fn a_command_that_ignores_sigterm_is_killed_on_loss() {
     let place = TestDirectory::new();
     let script = "trap '' TERM; echo $$; while :; do sleep 0.05; done";
     let mut holder = Holder::start(place.run(&["--json", "u1", "--", "sh", "-c", script]));
     fs::remove_file(place.lock_file()).unwrap();
-    let (code, said) = holder.wait();
+    let (code, printed) = holder.wait();
     assert_eq!(code, Some(76));
-    assert!(said.contains("\"event\":\"lost\""), "{said}");
+    assert!(printed.contains("\"event\":\"lost\""), "{printed}");
     assert!(is_gone(holder.command));
 }
 
@@ -305,12 +304,12 @@ fn a_long_wait_is_reported_with_a_hint_at_an_outer_run() {
     let mut inner = place.run(&["--within", "1500ms", "u1/a1", "--", "true"]);
     let output = inner.env("HIERLOCK_TARGETS", "u1").env("HIERLOCK_URL", url).output().unwrap();
     assert_eq!(code(&output), Some(75));
-    let said = stderr(&output);
-    assert!(said.contains("waiting for u1/a1") && said.contains("holds `u1`"), "{said}");
+    let printed = stderr(&output);
+    assert!(printed.contains("waiting for u1/a1") && printed.contains("holds `u1`"), "{printed}");
     drop(holder);
 }
 
-/// In the background of a terminal, or without one, it neither hands over the terminal nor stops.
+/// Without a terminal, `run` neither hands over the terminal nor stops.
 #[test]
 fn run_works_without_a_terminal() {
     let place = TestDirectory::new();
@@ -334,13 +333,13 @@ fn a_kill_during_the_start_prints_nothing() {
         let mut command = place.run(&[&target, "--", "true"]);
         let mut process = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let children = format!("/proc/{0}/task/{0}/children", process.id());
-        // Waits for the moment at which there is a child, unless it is too short to be seen.
+        // Waits until there is a child, or until the process has ended.
         while fs::read_to_string(&children).is_ok_and(|children| children.is_empty())
             && process.try_wait().unwrap().is_none()
         {}
         process.kill().unwrap();
-        // The output ends when the last writer is gone, also the command.
+        // The output ends when the last writer has ended, including the command.
         let output = process.wait_with_output().unwrap();
-        assert_eq!(stderr(&output), "", "of number {number}");
+        assert_eq!(stderr(&output), "", "run {number}");
     }
 }

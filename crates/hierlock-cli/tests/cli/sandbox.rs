@@ -8,15 +8,15 @@ use std::net::TcpStream;
 use std::process::Stdio;
 
 /// Returns whether the test is skipped because the engine is not installed. In CI nothing is skipped.
-fn is_skipped(said: &str) -> bool {
-    let missing = said.contains("is not installed") && std::env::var_os("CI").is_none();
+fn is_skipped(printed: &str) -> bool {
+    let missing = printed.contains("is not installed") && std::env::var_os("CI").is_none();
     if missing {
-        eprintln!("skipped, because {said}");
+        eprintln!("skipped, because {printed}");
     }
     missing
 }
 
-fn answers(url: &str) -> bool {
+fn accepts_connections(url: &str) -> bool {
     let port = url.rsplit(':').next().unwrap().split('/').next().unwrap();
     TcpStream::connect(("127.0.0.1", port.parse().unwrap())).is_ok()
 }
@@ -31,14 +31,14 @@ fn a_sandbox_runs_until_it_is_signalled() {
     let mut url = String::new();
     BufReader::new(process.stdout.take().unwrap()).read_line(&mut url).unwrap();
     if url.is_empty() {
-        let said = stderr(&process.wait_with_output().unwrap());
-        assert!(is_skipped(&said), "{said}");
+        let printed = stderr(&process.wait_with_output().unwrap());
+        assert!(is_skipped(&printed), "{printed}");
         return;
     }
-    assert!(answers(url.trim()), "{url}");
+    assert!(accepts_connections(url.trim()), "{url}");
     kill(Pid::from_raw(process.id() as i32), Signal::SIGINT).unwrap();
     assert_eq!(process.wait().unwrap().code(), Some(0));
-    assert!(!answers(url.trim()), "the server ends with the command");
+    assert!(!accepts_connections(url.trim()), "the server ends with the command");
 }
 
 #[test]
@@ -47,11 +47,11 @@ fn keep_leaves_the_sandbox_running() {
     if code(&output) != Some(0) && is_skipped(&stderr(&output)) {
         return;
     }
-    let (url, said) = (stdout(&output), stderr(&output));
-    assert!(answers(url.trim()), "{url}");
-    let end = said.rsplit("kill ").next().unwrap().trim().parse().unwrap();
-    kill(Pid::from_raw(end), Signal::SIGTERM).unwrap();
-    until("the server has ended", || !answers(url.trim()));
+    let (url, printed) = (stdout(&output), stderr(&output));
+    assert!(accepts_connections(url.trim()), "{url}");
+    let pid = printed.rsplit("kill ").next().unwrap().trim().parse().unwrap();
+    kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
+    until("the server has ended", || !accepts_connections(url.trim()));
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn an_unknown_engine_is_refused() {
 
 #[test]
 fn a_missing_engine_is_reported() {
-    // MySQL is searched on the PATH, in the usual directories, and where it was unpacked.
+    // MySQL is searched on the PATH, in the usual directories, and in HIERLOCK_MYSQL_ROOT.
     let installed = std::process::Command::new("/usr/sbin/mysqld").arg("--version").output();
     if installed.is_ok_and(|output| !stdout(&output).contains("MariaDB")) {
         return;

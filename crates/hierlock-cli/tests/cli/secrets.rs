@@ -1,16 +1,16 @@
-//! No password is ever printed: it is passed to every command, option, variable and mistake, and all output is
-//! searched for it.
+//! No password is ever printed. The tests pass a password to every command, in options, in variables and in wrong
+//! positions, and search all output for it.
 
 use crate::support::{TestDirectory, code, hierlock, stderr, stdout};
 use hierlock_sandbox::{Engine, Server};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 
-/// The password in plain text and as URLs may encode it.
+/// The password in plain text, and its encodings in URLs.
 const SECRET: &str = "s3cr/t:Pa@ss";
 const ENCODED: [&str; 2] = ["s3cr%2Ft%3APa%40ss", "s3cr%2ft%3apa%40ss"];
 
-/// Forms of addresses that a person may write. Nobody listens on port 1.
+/// Returns addresses in all forms that users write. No server listens on port 1.
 fn addresses() -> Vec<String> {
     let encoded = ENCODED[0];
     vec![
@@ -27,12 +27,19 @@ fn addresses() -> Vec<String> {
     ]
 }
 
-/// The arguments with which each command reaches its server. A command that is missing here fails the test, so new
-/// commands are searched too.
-const COMMANDS: [(&str, &[&str]); 27] = [
+/// All commands, each with arguments with which it connects to its server. The test fails if a command is missing here, so
+/// new commands are tested too.
+const COMMANDS: [(&str, &[&str]); 34] = [
     ("run", &["u1", "--", "true"]),
     ("plan", &["u1"]),
     ("provision", &[]),
+    ("size", &["--ids", "5", "--held", "2"]),
+    ("doctor", &[]),
+    ("locks", &["u1"]),
+    ("locks kill", &["7", "--reason", "x", "--yes", "--log", "/dev/null"]),
+    ("top", &["--once"]),
+    ("hot", &["--for", "200ms"]),
+    ("deadlocks", &[]),
     ("lease provision", &[]),
     ("lease acquire", &["u1", "--owner", "ada"]),
     ("lease renew", &["7"]),
@@ -54,15 +61,15 @@ const COMMANDS: [(&str, &[&str]); 27] = [
     ("lab fmt", &["/dev/null/nowhere/x.lab"]),
     ("lab new", &["/dev/null/nowhere/x.lab"]),
     ("lab docs", &[]),
-    // It starts a server and reads no address: only mistakes matter.
+    // This command takes no address: only addresses by mistake matter.
     ("sandbox", &["oracle"]),
     ("completions", &["bash"]),
     ("man", &["run"]),
 ];
 
 /// The commands that are called with every form of an address.
-const WITH_ALL: [&str; 6] =
-    ["run", "plan", "provision", "lease acquire", "queue work", "lab matrix"];
+const WITH_ALL: [&str; 7] =
+    ["run", "plan", "provision", "doctor", "lease acquire", "queue work", "lab matrix"];
 
 /// Every variable that holds an address.
 const VARIABLES: [&str; 6] = [
@@ -88,7 +95,12 @@ pub(crate) fn commands_below(path: &str) -> Vec<String> {
     if commands.is_empty() {
         return vec![path.to_owned()];
     }
-    commands.into_iter().flat_map(|name| commands_below(format!("{path} {name}").trim())).collect()
+    // A command whose subcommand is optional is also a command itself.
+    let is_command = |line: &&str| line.starts_with("Usage:") && !line.contains("<COMMAND>");
+    let own_path = help.lines().find(is_command).map(|_| path.to_owned());
+    let below =
+        commands.into_iter().flat_map(|name| commands_below(format!("{path} {name}").trim()));
+    own_path.into_iter().chain(below).collect()
 }
 
 /// Runs a command with the address in every variable, and checks that its output does not contain the secret.
@@ -101,10 +113,10 @@ fn search_with(variables: &[&str], words: &[&str], address: &str, more: &[&str])
     command.args(more).envs(variables.iter().map(|name| (*name, address)));
     command.env("RUST_LOG", "trace").env("RUST_BACKTRACE", "1").stdin(Stdio::null());
     let output = command.output().unwrap();
-    let said = format!("{}{}", stdout(&output), stderr(&output)).to_lowercase();
+    let printed = format!("{}{}", stdout(&output), stderr(&output)).to_lowercase();
     for secret in [SECRET, ENCODED[0], "s3cr", "Pa@ss"] {
-        let found = said.contains(&secret.to_lowercase());
-        assert!(!found, "{words:?} {more:?} with {address}:\n{said}");
+        let found = printed.contains(&secret.to_lowercase());
+        assert!(!found, "{words:?} {more:?} with {address}:\n{printed}");
     }
     output
 }
@@ -115,7 +127,7 @@ fn search_with(variables: &[&str], words: &[&str], address: &str, more: &[&str])
 fn no_command_prints_a_password() {
     let known: Vec<&str> = COMMANDS.iter().map(|(name, _)| *name).collect();
     let all = commands_below("");
-    assert_eq!(all, known, "each command is searched; add what is new to the list");
+    assert_eq!(all, known, "COMMANDS must list every command; add the new one");
     thread::scope(|scope| {
         for commands in COMMANDS.chunks(COMMANDS.len().div_ceil(2)) {
             scope.spawn(move || commands.iter().for_each(|(name, rest)| search_all(name, rest)));
@@ -123,7 +135,7 @@ fn no_command_prints_a_password() {
     });
 }
 
-/// It is read only if no other variable names the server.
+/// MYSQL_DSN is read only if no other variable has the address of the server.
 #[test]
 fn the_variable_of_go_programs_is_not_printed() {
     for address in addresses() {
@@ -137,15 +149,15 @@ fn search_all(name: &str, rest: &[&str]) {
     let help: Vec<&str> = words.iter().copied().chain(["--help"]).collect();
     let help = stdout(&search(&help, &addresses()[0], &[]));
     let takes_url = help.contains("--url");
-    let mut some = addresses();
+    let mut tested = addresses();
     if !takes_url {
-        some.truncate(1);
+        tested.truncate(1);
     } else if !WITH_ALL.contains(&name) {
-        // A URL, a DSN and a list: the other commands of a family parse addresses like the first.
-        some = [0, 6, 8].map(|number| some[number].clone()).to_vec();
+        // A URL, a DSN and a list of `key=value`. This command parses addresses like one of `WITH_ALL`.
+        tested = [0, 6, 8].map(|number| tested[number].clone()).to_vec();
     }
-    for (number, address) in some.iter().enumerate() {
-        // From the variables.
+    for (number, address) in tested.iter().enumerate() {
+        // The address in the variables.
         let output = search(&words, address, rest);
         if takes_url && number == 0 {
             assert_ne!(code(&output), Some(64), "{name}: {}", stderr(&output));
@@ -157,8 +169,8 @@ fn search_all(name: &str, rest: &[&str]) {
             search(&words, address, &[&url, options, rest].concat());
         }
         if number % 5 == 0 {
-            // Mistakes: in the wrong position, as an unknown option, twice. What can be the name of a node or a
-            // file is taken for one.
+            // Mistakes: the address in a wrong position, in an unknown option, and twice. An address without a scheme may be a
+            // valid node or file name, so it is not passed in a wrong position.
             if !name.starts_with("lab") && address.contains("://") {
                 search(&words, address, &[address]);
             }
@@ -176,36 +188,37 @@ fn a_command_under_a_lock_does_not_see_the_password() {
     let Some(server) = Server::for_tests(Engine::Postgres) else { return };
     let (front, back) = server.url().split_once('@').unwrap();
     let url = format!("{front}:{}@{back}", ENCODED[0]);
-    let show = ["u1", "--", "sh", "-c", "echo $HIERLOCK_URL; env"];
+    let print_environment = ["u1", "--", "sh", "-c", "echo $HIERLOCK_URL; env"];
     let run = |options: &[&str]| {
-        let output = hierlock(&["run"]).args(options).args(show).env("HIERLOCK_URL", &url).output();
-        let output = output.unwrap();
+        let mut command = hierlock(&["run"]);
+        command.args(options).args(print_environment).env("HIERLOCK_URL", &url);
+        let output = command.output().unwrap();
         assert_eq!(code(&output), Some(0), "{}", stderr(&output));
         stdout(&output)
     };
     for options in [&[][..], &["--url", &url]] {
-        let seen = run(options);
-        assert!(seen.starts_with(server.url()), "{seen}");
-        assert!(!seen.contains("s3cr"), "{seen}");
+        let environment = run(options);
+        assert!(environment.starts_with(server.url()), "{environment}");
+        assert!(!environment.contains("s3cr"), "{environment}");
     }
     assert!(run(&["--keep-password"]).starts_with(&url));
-    // A nested run still notices that it waits for the outer one, whichever URL it gets.
+    // A nested run detects that it waits for the outer one, with and without the password in its URL.
     let inner = "$HIERLOCK run --within 1500ms u1 -- true; \
                  $HIERLOCK run --within 1500ms --url $WHOLE u1 -- true";
     let mut outer = hierlock(&["run", "--url", &url, "u1", "--", "sh", "-c", inner]);
     outer.env("HIERLOCK", env!("CARGO_BIN_EXE_hierlock")).env("WHOLE", &url);
-    let said = stderr(&outer.output().unwrap());
-    assert_eq!(said.matches("around this one holds `u1`").count(), 2, "{said}");
+    let printed = stderr(&outer.output().unwrap());
+    assert_eq!(printed.matches("around this one holds `u1`").count(), 2, "{printed}");
 }
 
-/// An argument could clear the terminal, or imitate a line of hierlock.
+/// Control characters could clear the terminal, or imitate a line of hierlock.
 #[test]
 fn control_characters_are_not_echoed() {
     let place = TestDirectory::new();
     let nasty = "x\u{1b}[2J\u{7}\u{9b}y";
     let file = place.directory.path().join(nasty);
     let (file, lock_url) = (file.to_str().unwrap(), format!("file:/dev/null/nowhere/{nasty}/x"));
-    let store = format!("sqlite:{}", place.directory.path().join("a.db").display());
+    let database = format!("sqlite:{}", place.directory.path().join("a.db").display());
     std::fs::write(format!("{file}.lab"), "A> nonsense\u{1b}[2J(\nB> \u{7}").unwrap();
     let calls: Vec<Vec<&str>> = vec![
         vec!["run", "--url", &lock_url, "u1", "--", "true"],
@@ -217,15 +230,25 @@ fn control_characters_are_not_echoed() {
         vec!["run", &file[..file.len() - 1]],
         vec!["plan", "--levels", "user", &lock_url],
         vec!["provision", "--url", "mysql://127.0.0.1:1/d?table=\u{1b}[2J\u{7}\u{9b}"],
-        vec!["lease", "--url", &store, "acquire", "u1", "--owner", nasty],
-        vec!["lease", "--url", &store, "acquire", "u1", "--owner", "a", "--reason", nasty],
-        vec!["lease", "--url", &store, "acquire", "u1/x", "--owner", "b"],
-        vec!["lease", "--url", &store, "force-release", "1", "--actor", nasty, "--reason", nasty],
-        vec!["lease", "--url", &store, "list"],
-        vec!["lease", "--url", &store, "audit"],
-        vec!["queue", "--url", &store, "add", nasty, "{}"],
-        vec!["queue", "--url", &store, "add", "mail", nasty, "--priority", nasty],
-        vec!["queue", "--url", &store, "stats"],
+        vec!["lease", "--url", &database, "acquire", "u1", "--owner", nasty],
+        vec!["lease", "--url", &database, "acquire", "u1", "--owner", "a", "--reason", nasty],
+        vec!["lease", "--url", &database, "acquire", "u1/x", "--owner", "b"],
+        vec![
+            "lease",
+            "--url",
+            &database,
+            "force-release",
+            "1",
+            "--actor",
+            nasty,
+            "--reason",
+            nasty,
+        ],
+        vec!["lease", "--url", &database, "list"],
+        vec!["lease", "--url", &database, "audit"],
+        vec!["queue", "--url", &database, "add", nasty, "{}"],
+        vec!["queue", "--url", &database, "add", "mail", nasty, "--priority", nasty],
+        vec!["queue", "--url", &database, "stats"],
         vec!["queue", "--url", nasty, "stats"],
         vec!["lab", "run", file],
         vec!["lab", "fmt", file],
@@ -237,9 +260,9 @@ fn control_characters_are_not_echoed() {
     let more = [vec!["lab", "run", &lab], vec!["lab", "fmt", "--check", &lab]];
     for call in calls.iter().chain(&more) {
         let output = hierlock(call).output().unwrap();
-        for said in [stdout(&output), stderr(&output)] {
-            let raw = said.contains(|c: char| c.is_control() && c != '\n');
-            assert!(!raw, "{call:?}: {said:?}");
+        for printed in [stdout(&output), stderr(&output)] {
+            let raw = printed.contains(|c: char| c.is_control() && c != '\n');
+            assert!(!raw, "{call:?}: {printed:?}");
         }
     }
 }

@@ -9,12 +9,12 @@ use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 use std::process::{Command, Stdio};
 use tokio::runtime::Runtime;
 
-/// Returns a `hierlock run` on a server without any preparation.
+/// Returns a `hierlock run` on a server that needs no provisioning.
 fn run(server: &Sandbox, arguments: &[&str]) -> Command {
     run_with(server, "keep_alive_ms=100", arguments)
 }
 
-/// The same with parameters in the URL.
+/// Returns a `hierlock run` with these parameters in the URL.
 fn run_with(server: &Sandbox, parameters: &str, arguments: &[&str]) -> Command {
     run_at(&format!("{}&{parameters}", url(server)), arguments)
 }
@@ -37,31 +37,31 @@ const HOLD: [&str; 4] = ["--", "sh", "-c", "echo $$; exec cat"];
 
 #[test]
 fn mysql() {
-    a_server_is_locked_on(Engine::Mysql);
+    commands_hold_locks_on_a_server(Engine::Mysql);
 }
 
 #[test]
 fn mariadb() {
-    a_server_is_locked_on(Engine::Mariadb);
+    commands_hold_locks_on_a_server(Engine::Mariadb);
 }
 
 #[test]
 fn postgres() {
-    a_server_is_locked_on(Engine::Postgres);
+    commands_hold_locks_on_a_server(Engine::Postgres);
 }
 
 /// One server for all checks, because a start takes seconds.
-fn a_server_is_locked_on(engine: Engine) {
+fn commands_hold_locks_on_a_server(engine: Engine) {
     let Some(mut server) = Sandbox::for_tests(engine) else { return };
-    crate::plan::a_plan_shows_what_a_client_takes(&server);
+    crate::plan::a_plan_shows_the_slots_that_a_client_locks(&server);
     two_commands_exclude_each_other(&server);
     a_killed_connection_ends_the_command(&server);
-    a_loss_that_only_the_release_notices_is_76(&server);
-    a_reset_that_only_the_client_hears_leaves_no_lock(&server);
-    every_network_fault_is_visible_in_the_exit_code(&server);
+    a_loss_detected_at_the_release_exits_with_76(&server);
+    a_reset_of_only_the_client_side_leaves_no_lock(&server);
+    exit_codes_are_right_after_every_network_fault(&server);
     a_signal_while_waiting_leaves_no_wait(&server);
-    a_waiter_outlives_a_restart(&mut server);
-    a_server_that_goes_away_ends_the_command(server);
+    a_waiter_survives_a_restart_of_the_server(&mut server);
+    the_end_of_the_server_ends_the_command(server);
 }
 
 fn two_commands_exclude_each_other(server: &Sandbox) {
@@ -73,7 +73,7 @@ fn two_commands_exclude_each_other(server: &Sandbox) {
     assert!(stderr(&output).contains("waiting for `u1`"), "{}", stderr(&output));
     let output = run(server, &["--try", "u1/a1/r2", "--", "true"]).output().unwrap();
     assert_eq!(code(&output), Some(0), "{}", stderr(&output));
-    // A waiter runs only after the other has ended: it would find its process.
+    // The command of the waiter checks that the process of the holder has ended.
     let is_gone = format!("! kill -0 {} 2>/dev/null", holder.command);
     let mut waiter = run(server, &["u1", "--", "sh", "-c", &is_gone]).spawn().unwrap();
     assert_eq!(holder.finish(), (Some(0), String::new()));
@@ -87,21 +87,25 @@ fn a_killed_connection_ends_the_command(server: &Sandbox) {
     let arguments = [&["--json", "u1"][..], &HOLD].concat();
     let mut holder = Holder::start(run(server, &arguments));
     assert!(kill_all_sessions(server) > 0);
-    let (code, said) = holder.wait();
-    assert_eq!(code, Some(76), "{said}");
-    assert!(said.contains("lock of `u1` is lost"), "{said}");
-    // The command did not end by itself, so `lost` has no exit code; how it ended is reported anyway.
-    let told: Vec<serde_json::Value> =
-        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!((&told[1]["event"], &told[1]["code"]), (&"lost".into(), &().into()), "{said}");
-    assert_eq!(told[2], serde_json::json!({"event": "exited", "code": 143, "signal": 15}));
+    let (code, printed) = holder.wait();
+    assert_eq!(code, Some(76), "{printed}");
+    assert!(printed.contains("lock of `u1` is lost"), "{printed}");
+    // The command did not end by itself, so `lost` has no exit code. Its exit is reported by `exited`.
+    let events: Vec<serde_json::Value> =
+        printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(
+        (&events[1]["event"], &events[1]["code"]),
+        (&"lost".into(), &().into()),
+        "{printed}"
+    );
+    assert_eq!(events[2], serde_json::json!({"event": "exited", "code": 143, "signal": 15}));
     let output = run(server, &["--try", "u1", "--", "true"]).output().unwrap();
     assert_eq!(self::code(&output), Some(0), "{}", stderr(&output));
 }
 
-/// The failure this prevents: it was 69, which a script reads as "did not run", so it would do the work twice. And
-/// the output of the command was dropped.
-fn a_loss_that_only_the_release_notices_is_76(server: &Sandbox) {
+/// The failure this prevents: the exit code was 69, which means that the command did not run, so a script would do the work
+/// twice. And the output of the command was dropped.
+fn a_loss_detected_at_the_release_exits_with_76(server: &Sandbox) {
     for (script, code, signal) in
         [("exit 3", 3, None), ("exit 0", 0, None), ("kill -TERM $$", 143, Some(15))]
     {
@@ -109,47 +113,50 @@ fn a_loss_that_only_the_release_notices_is_76(server: &Sandbox) {
         let arguments = ["--json", "u1", "--", "sh", "-c", &script];
         let mut holder = Holder::start(run_with(server, "keep_alive_ms=3600000", &arguments));
         assert!(kill_all_sessions(server) > 0);
-        holder.tell("go\n");
-        let (exit, said) = holder.wait();
-        assert_eq!(exit, Some(76), "{said}");
-        let events = said.lines().map(|line| serde_json::from_str(line).unwrap());
+        holder.write_input("go\n");
+        let (exit, printed) = holder.wait();
+        assert_eq!(exit, Some(76), "{printed}");
+        let events = printed.lines().map(|line| serde_json::from_str(line).unwrap());
         let [_, exited, lost]: [serde_json::Value; 3] =
             events.collect::<Vec<_>>().try_into().unwrap();
-        assert_eq!((&exited["event"], &exited["code"]), (&"exited".into(), &code.into()), "{said}");
-        assert_eq!((&lost["event"], &lost["code"]), (&"lost".into(), &code.into()), "{said}");
-        assert_eq!((&lost["exit"], lost["signal"].as_i64()), (&76.into(), signal), "{said}");
+        assert_eq!(
+            (&exited["event"], &exited["code"]),
+            (&"exited".into(), &code.into()),
+            "{printed}"
+        );
+        assert_eq!((&lost["event"], &lost["code"]), (&"lost".into(), &code.into()), "{printed}");
+        assert_eq!((&lost["exit"], lost["signal"].as_i64()), (&76.into(), signal), "{printed}");
     }
 }
 
-/// The failure this prevents: it exited with 76 before it had told the server, which kept the lock until its own
-/// network timeout.
-fn a_reset_that_only_the_client_hears_leaves_no_lock(server: &Sandbox) {
+/// The failure this prevents: `run` exited with 76 before it had ended its session on the server, which kept the lock until
+/// its own network timeout.
+fn a_reset_of_only_the_client_side_leaves_no_lock(server: &Sandbox) {
     let network = Runtime::new().unwrap();
     let proxy = network.block_on(Proxy::before(&url(server)));
-    // Noticed while the command runs, and by the release.
+    // Detected by the keep-alive while the command runs, and by the release.
     for keep_alive in ["keep_alive_ms=100", "keep_alive_ms=3600000"] {
         let url = format!("{}&{keep_alive}", proxy.url);
         let holder = Holder::start(run_at(&url, &[&["u1"][..], &HOLD].concat()));
-        proxy.reset_clients();
-        let (code, said) = holder.finish();
-        assert_eq!(code, Some(76), "{said}");
+        network.block_on(proxy.reset_clients());
+        let (code, printed) = holder.finish();
+        assert_eq!(code, Some(76), "{printed}");
         let output = run(server, &["--within", "20s", "u1", "--", "true"]).output().unwrap();
         assert_eq!(self::code(&output), Some(0), "{}", stderr(&output));
     }
 }
 
-/// Whatever the network does and when: after 69 the command has not run, after 0 and 76 it has, and the lock is
-/// free.
-fn every_network_fault_is_visible_in_the_exit_code(server: &Sandbox) {
+/// After any network fault: with exit code 69 the command has not run, with 0 and 76 it has, and the lock is free.
+fn exit_codes_are_right_after_every_network_fault(server: &Sandbox) {
     let network = Runtime::new().unwrap();
     let proxy = network.block_on(Proxy::before(&url(server)));
     let url = format!("{}&keep_alive_ms=3600000&silence_ms=500&reconnect_ms=5000", proxy.url);
-    let is_free = |case: &str| {
+    let assert_free = |case: &str| {
         let output = run(server, &["--within", "20s", "u1", "--", "true"]).output().unwrap();
         assert_eq!(code(&output), Some(0), "{case}: {}", stderr(&output));
     };
     for fault in Fault::ALL {
-        // While it connects, and while it locks or releases.
+        // Faults while it connects, locks or releases.
         for skip in [1, 4, 7] {
             let case = format!("{fault:?} after {skip}");
             proxy.inject(FaultTrigger::After(skip), fault);
@@ -160,47 +167,47 @@ fn every_network_fault_is_visible_in_the_exit_code(server: &Sandbox) {
                 Some(69) => assert!(!ran, "{case}: {}", stderr(&output)),
                 other => panic!("{case}: {other:?}: {}", stderr(&output)),
             }
-            is_free(&case);
+            assert_free(&case);
         }
-        // While it releases.
+        // A fault while it releases.
         let case = format!("{fault:?} at the release");
         let holder = Holder::start(run_at(&url, &[&["u1"][..], &HOLD].concat()));
         proxy.inject(FaultTrigger::After(0), fault);
-        let (code, said) = holder.finish();
-        assert!(matches!(code, Some(0 | 76)), "{case}: {code:?}: {said}");
-        is_free(&case);
+        let (code, printed) = holder.finish();
+        assert!(matches!(code, Some(0 | 76)), "{case}: {code:?}: {printed}");
+        assert_free(&case);
     }
 }
 
-/// InnoDB would continue to wait for a client that is gone, and block others when it is granted.
+/// InnoDB would continue the wait of a client that is gone, and the lock would block others once it is granted.
 fn a_signal_while_waiting_leaves_no_wait(server: &Sandbox) {
     let holder = Holder::start(run(server, &[&["u1"][..], &HOLD].concat()));
     let mut waiter = run(server, &["u1", "--", "true"]).spawn().unwrap();
-    until("it waits", || waits(server) == 1);
+    until("the waiter waits on the server", || waits(server) == 1);
     kill(Pid::from_raw(waiter.id() as i32), Signal::SIGTERM).unwrap();
     assert_eq!(waiter.wait().unwrap().code(), Some(143));
     assert_eq!(waits(server), 0);
     assert_eq!(holder.finish().0, Some(0));
 }
 
-/// The failure this prevents: it exited with 69 at once, with most of its time left.
-fn a_waiter_outlives_a_restart(server: &mut Sandbox) {
+/// The failure this prevents: the waiter exited with 69 at once, long before its deadline.
+fn a_waiter_survives_a_restart_of_the_server(server: &mut Sandbox) {
     let mut holder = Holder::start(run(server, &[&["u1"][..], &HOLD].concat()));
     let waiter = run(server, &["--within", "60s", "u1", "--", "true"]);
     let waiter = { waiter }.stderr(Stdio::piped()).spawn().unwrap();
-    until("it waits", || waits(server) == 1);
-    let in_good_order = match server.engine() {
+    until("the waiter waits on the server", || waits(server) == 1);
+    let shutdown_signal = match server.engine() {
         Engine::Postgres => Signal::SIGINT,
         Engine::Mysql | Engine::Mariadb => Signal::SIGTERM,
     };
-    kill(Pid::from_raw(server.pid().unwrap() as i32), in_good_order).unwrap();
+    kill(Pid::from_raw(server.pid().unwrap() as i32), shutdown_signal).unwrap();
     assert_eq!(holder.wait().0, Some(76));
     server.restart().unwrap();
     let output = waiter.wait_with_output().unwrap();
     assert_eq!(code(&output), Some(0), "{}", stderr(&output));
 }
 
-/// Returns how many sessions run a statement, which here means that they wait.
+/// Returns the number of sessions that wait for a lock.
 fn waits(server: &Sandbox) -> i64 {
     let runtime = Runtime::new().unwrap();
     runtime.block_on(async {
@@ -217,22 +224,22 @@ fn waits(server: &Sandbox) -> i64 {
     })
 }
 
-fn a_server_that_goes_away_ends_the_command(server: Sandbox) {
+fn the_end_of_the_server_ends_the_command(server: Sandbox) {
     let mut holder = Holder::start(run(&server, &[&["u1"][..], &HOLD].concat()));
     drop(server);
-    let (code, said) = holder.wait();
-    assert_eq!(code, Some(76), "{said}");
-    assert!(said.contains("lock of `u1` is lost"), "{said}");
+    let (code, printed) = holder.wait();
+    assert_eq!(code, Some(76), "{printed}");
+    assert!(printed.contains("lock of `u1` is lost"), "{printed}");
 }
 
-/// Kills all sessions like an administrator, and returns how many there were.
+/// Kills all sessions of hierlock on the server; returns their number.
 fn kill_all_sessions(server: &Sandbox) -> usize {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         if server.engine() == Engine::Postgres {
             let mut session = PgConnection::connect(server.url()).await.unwrap();
             let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE \
-                        application_name = 'hierlock'";
+                        application_name LIKE '%@%:%'";
             return sqlx::raw_sql(kill).fetch_all(&mut session).await.unwrap().len();
         }
         let url = server.url().replacen("mariadb", "mysql", 1);
@@ -249,7 +256,7 @@ fn kill_all_sessions(server: &Sandbox) -> usize {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_69() {
+fn a_missing_server_exits_with_69() {
     let url = "postgres://me:secret@127.0.0.1:1/x";
     let output = hierlock(&["run", "--url", url, "u1", "--", "true"]).output().unwrap();
     assert_eq!(code(&output), Some(69));

@@ -1,5 +1,5 @@
-//! Every command under each setting that an administrator may have made. After every command that reports success
-//! another client reads the state.
+//! Runs every command under each server setting of a list. After every command that reports success, another client checks
+//! the state in the database.
 
 #[path = "../../../hierlock/tests/settings/list.rs"]
 #[allow(dead_code, reason = "shared with the tests of the library")]
@@ -10,18 +10,18 @@ mod server;
 
 use crate::support::{Holder, code, hierlock, stderr, stdout};
 use hierlock_sandbox::{Engine, on_each_server};
-use server::{Client, HostileServer, Place};
+use server::{Client, SettingsServer, TestDatabase};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 on_each_server!(every_command_works_under_each_setting);
 
-/// The failure this prevents: with `autocommit` off by default, `lease release` said released and `provision`
-/// ready, and nothing was committed; `queue work --until-empty` did the same jobs three times.
+/// The failure this prevents: with `autocommit` off by default, `lease release` and `provision` reported success and
+/// committed nothing, and `queue work --until-empty` did the same jobs three times.
 async fn every_command_works_under_each_setting(engine: Engine) {
-    let Some(mut server) = HostileServer::start(engine).await else { return };
-    // To debug: a part of the name of the only setting to test.
+    let Some(mut server) = SettingsServer::start(engine).await else { return };
+    // For debugging: tests only the settings whose names contain this.
     let only = std::env::var("HIERLOCK_SETTING").unwrap_or_default();
     let directory = tempfile::tempdir().unwrap();
     let scenario: Arc<Path> = directory.path().join("defaults.lab").into();
@@ -31,7 +31,7 @@ async fn every_command_works_under_each_setting(engine: Engine) {
         if (setting.needs_tls && !server.has_tls) || !setting.name.contains(&only) {
             continue;
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         let place = Arc::new(server.apply(&setting).await);
         let (tried, scenario) = (place.clone(), scenario.clone());
         let exercise = tokio::spawn(async move {
@@ -41,10 +41,10 @@ async fn every_command_works_under_each_setting(engine: Engine) {
             jobs(&tried, &mut outside).await;
             lab(&tried, &scenario);
         });
-        // The panic message says what failed. The other settings are tested as well.
-        let ended = if exercise.await.is_ok() { "works" } else { "FAILS" };
-        eprintln!("{engine}: {} {ended}, in {:?}", setting.name, begun.elapsed());
-        if ended == "FAILS" {
+        // A panic has printed its message. The other settings are tested as well.
+        let result = if exercise.await.is_ok() { "works" } else { "FAILS" };
+        eprintln!("{engine}: {} {result}, in {:?}", setting.name, started.elapsed());
+        if result == "FAILS" {
             failed.push(setting.name.clone());
         }
         server.undo(&setting, &place).await;
@@ -52,22 +52,25 @@ async fn every_command_works_under_each_setting(engine: Engine) {
     assert_eq!(failed, [""; 0]);
 }
 
-/// Runs a command, which must succeed, and returns what it prints.
+/// Runs a command, which must succeed; returns its output.
 fn ok(url: &str, arguments: &[&str]) -> String {
     let split = arguments.iter().position(|word| *word == "--").unwrap_or(arguments.len());
-    let (ours, theirs) = arguments.split_at(split);
-    let mut command = hierlock(ours);
-    let output = command.args(["--url", url]).args(theirs).output().unwrap();
+    let (options, child_command) = arguments.split_at(split);
+    let mut command = hierlock(options);
+    let output = command.args(["--url", url]).args(child_command).output().unwrap();
     assert_eq!(code(&output), Some(0), "{arguments:?}: {}", stderr(&output));
     stdout(&output)
 }
 
-async fn locks(place: &Place, outside: &mut Client) {
+async fn locks(place: &TestDatabase, outside: &mut Client) {
     let url = place.with("strategy=striped");
     assert!(ok(&url, &["provision", "--buckets", "40"]).starts_with("ready"));
     assert_eq!(outside.number("SELECT COUNT(*) FROM hier_lock_buckets").await, 120);
     assert_eq!(outside.text("SELECT state FROM hier_lock_meta").await, "ready");
     ok(&url, &["provision", "--check"]);
+    // Settings that a session sets itself are no problem for the doctor. Some servers here allow only 8 connections.
+    let few = format!("{url}&connections=2");
+    assert!(ok(&few, &["doctor"]).contains("0 problems"));
     let holder = Holder::start({
         let mut run = hierlock(&["run", "--url", &url, "u1/a1"]);
         run.args(["--", "sh", "-c", "echo $$; exec cat"]);
@@ -89,7 +92,7 @@ async fn locks(place: &Place, outside: &mut Client) {
     ok(&by_id, &["run", "u1/a1/r1", "--", "true"]);
 }
 
-async fn leases(place: &Place, outside: &mut Client) {
+async fn leases(place: &TestDatabase, outside: &mut Client) {
     let (url, count) = (&*place.url, "SELECT COUNT(*) FROM hier_leases");
     assert_eq!(ok(url, &["lease", "provision"]), "ready\n");
     assert_eq!(outside.number(count).await, 0);
@@ -113,7 +116,7 @@ async fn leases(place: &Place, outside: &mut Client) {
     ok(url, &["lease", "sweep"]);
 }
 
-async fn jobs(place: &Place, outside: &mut Client) {
+async fn jobs(place: &TestDatabase, outside: &mut Client) {
     let (url, count) = (&*place.url, "SELECT COUNT(*) FROM hier_jobs");
     assert_eq!(ok(url, &["queue", "provision"]), "ready\n");
     for payload in ["a", "b", "c"] {
@@ -158,9 +161,10 @@ A> select value from numbers where id = 1
  | 32
 ";
 
-fn lab(place: &Place, scenario: &Path) {
+fn lab(place: &TestDatabase, scenario: &Path) {
     let engine = place.engine.name();
     let file = scenario.to_str().unwrap();
-    let told = ok(&place.url, &["lab", "run", file, "--engine", engine, "--strict", "--jobs", "1"]);
-    assert!(told.contains(engine), "{told}");
+    let printed =
+        ok(&place.url, &["lab", "run", file, "--engine", engine, "--strict", "--jobs", "1"]);
+    assert!(printed.contains(engine), "{printed}");
 }

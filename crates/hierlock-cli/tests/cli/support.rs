@@ -1,4 +1,4 @@
-//! Runs the real command, with a lock file for each test.
+//! Runs the `hierlock` command, with a lock file for each test.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ impl TestDirectory {
         command
     }
 
-    /// Starts a process that holds a target until it is told to stop. The target is held when this returns.
+    /// Starts a process that holds a target until its input ends. The target is held when this returns.
     pub(crate) fn hold(&self, arguments: &[&str]) -> Holder {
         let mut arguments = arguments.to_vec();
         arguments.extend(["--", "sh", "-c", "echo $$; exec cat"]);
@@ -35,8 +35,8 @@ impl TestDirectory {
     }
 
     pub(crate) fn is_free(&self, target: &str) -> bool {
-        let tried = self.run(&["--try", "--quiet", target, "--", "true"]).status().unwrap();
-        match tried.code() {
+        let status = self.run(&["--try", "--quiet", target, "--", "true"]).status().unwrap();
+        match status.code() {
             Some(0) => true,
             Some(75) => false,
             other => panic!("{other:?}"),
@@ -44,8 +44,8 @@ impl TestDirectory {
     }
 }
 
-/// Returns the command with default signal handlers. Otherwise it would inherit ignored signals from this process
-/// (a shell ignores some for background jobs).
+/// Returns the command with default signal handlers. Otherwise it would inherit ignored signals from this process: a shell
+/// ignores some signals for background jobs.
 pub(crate) fn hierlock(arguments: &[&str]) -> Command {
     let mut command = Command::new("/usr/bin/env");
     command.args(["--default-signal", env!("CARGO_BIN_EXE_hierlock")]);
@@ -68,7 +68,7 @@ pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// A `hierlock run` whose command has begun.
+/// A `hierlock run` whose command has started.
 pub(crate) struct Holder {
     pub(crate) process: Child,
     input: Option<ChildStdin>,
@@ -94,7 +94,7 @@ impl Holder {
         self.process.id() as i32
     }
 
-    pub(crate) fn tell(&mut self, text: &str) {
+    pub(crate) fn write_input(&mut self, text: &str) {
         let input = self.input.as_mut().unwrap();
         input.write_all(text.as_bytes()).unwrap();
         input.flush().unwrap();
@@ -106,7 +106,7 @@ impl Holder {
         line.trim().to_owned()
     }
 
-    /// Lets the command end, and returns the exit code and standard error of hierlock.
+    /// Closes the input of the command, which ends it; returns the exit code and standard error of hierlock.
     pub(crate) fn finish(mut self) -> (Option<i32>, String) {
         self.input = None;
         self.wait()
@@ -114,9 +114,9 @@ impl Holder {
 
     pub(crate) fn wait(&mut self) -> (Option<i32>, String) {
         let code = self.process.wait().unwrap().code();
-        let mut said = String::new();
-        self.process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-        (code, said)
+        let mut printed = String::new();
+        self.process.stderr.take().unwrap().read_to_string(&mut printed).unwrap();
+        (code, printed)
     }
 }
 
@@ -128,10 +128,11 @@ impl Drop for Holder {
     }
 }
 
-pub(crate) fn until(what: &str, condition: impl Fn() -> bool) {
-    let begun = Instant::now();
+/// Waits until `condition` holds. Panics with `what` after 30 seconds.
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let started = Instant::now();
     while !condition() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "never came true: {what}");
+        assert!(started.elapsed() < Duration::from_secs(30), "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -12,25 +12,25 @@ use tempfile::TempDir;
 
 pub(crate) struct TestDatabase {
     pub(crate) url: String,
-    /// Also holds other files of a test.
+    /// The directory of the SQLite file and of other files of the test.
     pub(crate) directory: TempDir,
     server: Option<Sandbox>,
 }
 
 impl TestDatabase {
-    /// A file of SQLite that does not exist yet.
+    /// Returns a SQLite file that does not exist yet.
     pub(crate) fn file() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", directory.path().join("toolbox.db").display());
         Self { url, directory, server: None }
     }
 
-    /// A server without our tables. Returns `None` if it is not installed, except in CI.
+    /// Starts a server without tables of hierlock. Returns `None` if it is not installed, except in CI.
     pub(crate) fn server(engine: Engine) -> Option<Self> {
         Self::server_with(engine, &[])
     }
 
-    /// The same with more options on the server's command line.
+    /// Starts such a server with these options on its command line.
     pub(crate) fn server_with(engine: Engine, options: &[&str]) -> Option<Self> {
         let server = Sandbox::for_tests_with(engine, options)?;
         let directory = tempfile::tempdir().unwrap();
@@ -67,19 +67,19 @@ impl TestDatabase {
         self.command(arguments).output().unwrap()
     }
 
-    /// Runs a command, which must succeed, and returns what it prints.
+    /// Runs a command, which must succeed; returns its output.
     pub(crate) fn ok(&self, arguments: &[&str]) -> String {
         let output = self.output(arguments);
         assert_eq!(code(&output), Some(0), "{arguments:?}: {}", stderr(&output));
         stdout(&output)
     }
 
-    /// The same as JSON.
+    /// Runs a command with `--json`, which must succeed; returns its JSON.
     pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         self.json_with(0, arguments)
     }
 
-    /// Runs a command, which must exit with this code, and returns its JSON.
+    /// Runs a command with `--json`, which must exit with this code; returns its JSON.
     pub(crate) fn json_with(&self, exit: i32, arguments: &[&str]) -> Value {
         let output = self.output(&[arguments, &["--json"]].concat());
         assert_eq!(code(&output), Some(exit), "{arguments:?}: {}", stderr(&output));
@@ -87,7 +87,7 @@ impl TestDatabase {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Runs a command, which must fail with this code and print nothing else, and returns its message.
+    /// Runs a command, which must fail with this code and an empty standard output; returns its message.
     pub(crate) fn fails(&self, exit: i32, arguments: &[&str]) -> String {
         let output = self.output(arguments);
         assert_eq!(code(&output), Some(exit), "{arguments:?}: {output:?}");
@@ -106,7 +106,7 @@ impl TestDatabase {
     }
 
     /// Runs a command with `input` on its standard input.
-    pub(crate) fn fed(&self, arguments: &[&str], input: &[u8]) -> Output {
+    pub(crate) fn output_with_input(&self, arguments: &[&str], input: &[u8]) -> Output {
         let mut command = self.command(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();

@@ -1,4 +1,4 @@
-//! `hierlock lease` and `hierlock queue` on servers: one test for each, because a start takes seconds.
+//! `hierlock lease` and `hierlock queue` on servers. Each server has one test, because a start takes seconds.
 
 use crate::support::{code, stderr};
 use crate::test_database::TestDatabase;
@@ -7,29 +7,29 @@ use hierlock_sandbox::Engine;
 
 #[test]
 fn mysql() {
-    a_round(Engine::Mysql);
+    leases_and_queues_work(Engine::Mysql);
 }
 
 #[test]
 fn mariadb() {
-    a_round(Engine::Mariadb);
+    leases_and_queues_work(Engine::Mariadb);
 }
 
 #[test]
 fn postgres() {
-    a_round(Engine::Postgres);
+    leases_and_queues_work(Engine::Postgres);
 }
 
-fn a_round(engine: Engine) {
-    let Some(mut store) = TestDatabase::server(engine) else { return };
-    without_tables_it_says_how_to_make_them(&store);
-    provisioned(&store, engine);
-    lease::acquired_held_forced_and_lost(&store);
-    queue::added_worked_dead_and_retried(&store);
-    queue::a_database_that_goes_away_is_reported_and_ends_the_commands(&mut store);
+fn leases_and_queues_work(engine: Engine) {
+    let Some(mut database) = TestDatabase::server(engine) else { return };
+    missing_tables_are_reported(&database);
+    provision_creates_the_tables(&database, engine);
+    lease::a_lease_excludes_others_until_it_is_taken_away(&database);
+    queue::jobs_are_run_and_dead_ones_retried(&database);
+    queue::a_database_that_goes_away_is_reported_and_ends_the_commands(&mut database);
 }
 
-fn without_tables_it_says_how_to_make_them(store: &TestDatabase) {
+fn missing_tables_are_reported(database: &TestDatabase) {
     for arguments in [
         &["lease", "acquire", "u1", "--owner", "ada"][..],
         &["lease", "list"],
@@ -45,30 +45,33 @@ fn without_tables_it_says_how_to_make_them(store: &TestDatabase) {
         &["queue", "retry-dead", "mail", "--all"],
         &["queue", "work", "mail", "--", "true"],
     ] {
-        let said = store.fails(69, arguments);
-        let makes = format!("`hierlock {} provision`", arguments[0]);
-        assert!(said.contains(&makes), "{arguments:?}: {said}");
+        let printed = database.fails(69, arguments);
+        let fix = format!("`hierlock {} provision`", arguments[0]);
+        assert!(printed.contains(&fix), "{arguments:?}: {printed}");
     }
 }
 
 /// Provisions with the command, and with the printed SQL in the server's client.
-fn provisioned(store: &TestDatabase, engine: Engine) {
-    let script = store.ok(&["lease", "provision", "--print-sql"]);
-    assert!(store.fails(69, &["lease", "list"]).contains("lease provision"), "nothing was done");
+fn provision_creates_the_tables(database: &TestDatabase, engine: Engine) {
+    let script = database.ok(&["lease", "provision", "--print-sql"]);
+    assert!(
+        database.fails(69, &["lease", "list"]).contains("lease provision"),
+        "--print-sql must not create tables"
+    );
     match engine {
         Engine::Postgres => {
             let client = std::process::Command::new("psql")
-                .args([&store.url, "-q", "-v", "ON_ERROR_STOP=1", "-c", &script])
+                .args([&database.url, "-q", "-v", "ON_ERROR_STOP=1", "-c", &script])
                 .output()
                 .unwrap();
             assert_eq!(code(&client), Some(0), "{}", stderr(&client));
         }
         Engine::Mysql | Engine::Mariadb => {
-            assert_eq!(store.ok(&["lease", "provision"]), "ready\n");
+            assert_eq!(database.ok(&["lease", "provision"]), "ready\n");
         }
     }
-    assert_eq!(store.ok(&["lease", "list"]), "no leases\n");
-    assert_eq!(store.ok(&["lease", "provision"]), "ready\n", "once more does no harm");
-    assert_eq!(store.ok(&["queue", "provision"]), "ready\n");
-    assert_eq!(store.ok(&["queue", "stats"]), "no jobs\n");
+    assert_eq!(database.ok(&["lease", "list"]), "no leases\n");
+    assert_eq!(database.ok(&["lease", "provision"]), "ready\n", "provision can be repeated");
+    assert_eq!(database.ok(&["queue", "provision"]), "ready\n");
+    assert_eq!(database.ok(&["queue", "stats"]), "no jobs\n");
 }

@@ -1,4 +1,4 @@
-//! A connection of one of the drivers, lent for some statements. The only place that runs statements on drivers.
+//! A borrowed connection of one of the drivers. All statements are run here.
 
 use crate::Driver;
 use crate::row::{CellRow, Row};
@@ -6,7 +6,7 @@ use crate::value::{Value, query};
 use futures_util::TryStreamExt as _;
 use sqlx::{AssertSqlSafe, Connection as _, Either, SqlSafeStr as _};
 
-/// A connection, whoever owns it.
+/// A borrowed connection.
 pub enum ConnectionRef<'a> {
     /// MySQL or MariaDB.
     #[cfg(feature = "mysql")]
@@ -25,35 +25,27 @@ impl std::fmt::Debug for ConnectionRef<'_> {
     }
 }
 
-/// Runs the same on whichever connection it is.
+/// Runs the same code on the connection of any driver.
 macro_rules! on_connection {
     ($connection:expr, $c:ident => $run:expr) => {
         match $connection {
             #[cfg(feature = "mysql")]
-            ConnectionRef::Mysql($c) => {
-                let $c = &mut **$c;
-                $run
-            }
+            ConnectionRef::Mysql($c) => $run,
             #[cfg(feature = "postgres")]
-            ConnectionRef::Postgres($c) => {
-                let $c = &mut **$c;
-                $run
-            }
+            ConnectionRef::Postgres($c) => $run,
             #[cfg(feature = "sqlite")]
-            ConnectionRef::Sqlite($c) => {
-                let $c = &mut **$c;
-                $run
-            }
+            ConnectionRef::Sqlite($c) => $run,
         }
     };
 }
 
-/// What a statement has changed.
+/// The result of a statement without rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecuteResult {
-    /// How many rows; on MySQL and MariaDB also those that it found as they were to be.
+    /// The number of affected rows; on MySQL and MariaDB including matched rows that did not change.
     pub rows: u64,
-    /// The number that the first inserted row was given, on engines that tell without being asked.
+    /// The generated key of the inserted row: the first one on MySQL and MariaDB, the last one on SQLite, 0 on
+    /// PostgreSQL.
     pub last_insert_id: i64,
 }
 
@@ -79,32 +71,32 @@ impl From<sqlx::sqlite::SqliteQueryResult> for ExecuteResult {
     }
 }
 
-/// What the statements of a packet returned, all together.
+/// The combined result of the statements of a packet.
 #[derive(Debug, Default)]
 pub struct PacketResult {
-    /// The rows of all of them, in order.
+    /// The rows of all statements, in order.
     pub rows: Vec<Row>,
-    /// How many rows were changed. PostgreSQL counts those that were read too, SQLite those of the statement before.
+    /// The number of changed rows. PostgreSQL counts returned rows too, SQLite those of the previous statement.
     pub changed: u64,
-    /// How many statements were run to their end.
+    /// The number of completed statements.
     pub statements: usize,
 }
 
-/// What one statement of a packet returned.
+/// The result of one statement of a packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatementResult {
-    /// Its rows.
+    /// The rows.
     pub rows: Vec<CellRow>,
-    /// How many rows it changed, as the driver counts; see [`PacketResult::changed`].
+    /// The number of changed rows as the driver counts them; see [`PacketResult::changed`].
     pub changed: u64,
 }
 
-/// Everything here runs on the caller's task and has no limit of time.
+/// All methods run in the caller's task, without a timeout.
 ///
 /// # Cancel safety
-/// None: the statement goes on on the server, and its answer would be taken for that of the next.
+/// None: the statement continues on the server, and its result would be read as that of the next statement.
 impl ConnectionRef<'_> {
-    /// Returns which driver it is of.
+    /// Returns the driver of the connection.
     pub fn driver(&self) -> Driver {
         match self {
             #[cfg(feature = "mysql")]
@@ -116,7 +108,7 @@ impl ConnectionRef<'_> {
         }
     }
 
-    /// Lends it on.
+    /// Returns a shorter borrow of the same connection.
     pub fn reborrow(&mut self) -> ConnectionRef<'_> {
         match self {
             #[cfg(feature = "mysql")]
@@ -128,26 +120,23 @@ impl ConnectionRef<'_> {
         }
     }
 
-    /// Asks the server whether it is still there.
-    pub async fn ping(&mut self) -> Result<(), sqlx::Error> {
+    /// Sends a ping to the server.
+    pub async fn ping(&mut self) -> sqlx::Result<()> {
         on_connection!(self, c => c.ping().await)
     }
 
-    /// Runs statements without values, separated by semicolons, in one round trip.
-    pub async fn run(&mut self, sql: &str) -> Result<u64, sqlx::Error> {
+    /// Runs statements without bound values, separated by semicolons, in one round trip. Returns the number of affected
+    /// rows.
+    pub async fn run(&mut self, sql: &str) -> sqlx::Result<u64> {
         let sql = AssertSqlSafe(sql.to_owned());
-        on_connection!(self, c => sqlx::raw_sql(sql).execute(c).await.map(|done| done.rows_affected()))
+        on_connection!(self, c => sqlx::raw_sql(sql).execute(&mut **c).await.map(|done| done.rows_affected()))
     }
 
-    /// The same for statements that also return rows. What came before an error is in `result`.
-    pub async fn packet_into(
-        &mut self,
-        sql: &str,
-        result: &mut PacketResult,
-    ) -> Result<(), sqlx::Error> {
+    /// Like [`run`](Self::run), with rows. If a statement fails, `result` has the results of those before it.
+    pub async fn packet_into(&mut self, sql: &str, result: &mut PacketResult) -> sqlx::Result<()> {
         let sql = AssertSqlSafe(sql.to_owned());
         on_connection!(self, c => {
-            let mut answers = sqlx::raw_sql(sql).fetch_many(c);
+            let mut answers = sqlx::raw_sql(sql).fetch_many(&mut **c);
             while let Some(answer) = answers.try_next().await? {
                 match answer {
                     Either::Left(done) => {
@@ -161,19 +150,19 @@ impl ConnectionRef<'_> {
         })
     }
 
-    /// The same, all or an error.
-    pub async fn packet(&mut self, sql: &str) -> Result<PacketResult, sqlx::Error> {
+    /// Like [`run`](Self::run), with rows.
+    pub async fn packet(&mut self, sql: &str) -> sqlx::Result<PacketResult> {
         let mut result = PacketResult::default();
         self.packet_into(sql, &mut result).await?;
         Ok(result)
     }
 
-    /// The same, with the results of the statements kept apart, as text.
-    pub async fn results(&mut self, sql: &str) -> Result<Vec<StatementResult>, sqlx::Error> {
+    /// Like [`packet`](Self::packet), with one result per statement, as text.
+    pub async fn results(&mut self, sql: &str) -> sqlx::Result<Vec<StatementResult>> {
         let sql = AssertSqlSafe(sql.to_owned());
         on_connection!(self, c => {
             let (mut results, mut rows) = (Vec::new(), Vec::new());
-            let mut answers = sqlx::raw_sql(sql).fetch_many(c);
+            let mut answers = sqlx::raw_sql(sql).fetch_many(&mut **c);
             while let Some(answer) = answers.try_next().await? {
                 match answer {
                     Either::Left(done) => {
@@ -187,34 +176,34 @@ impl ConnectionRef<'_> {
         })
     }
 
-    /// Runs a prepared statement. Each `?` outside of quotes and comments is a place for a value, on every engine.
+    /// Runs a prepared statement. Each `?` outside of quotes and comments is a parameter, on every engine.
     pub async fn execute(
         &mut self,
         sql: &str,
         values: impl IntoIterator<Item = Value>,
-    ) -> Result<ExecuteResult, sqlx::Error> {
+    ) -> sqlx::Result<ExecuteResult> {
         let sql = AssertSqlSafe(self.driver().parameters(sql)).into_sql_str();
-        on_connection!(self, c => Ok(query(sql, values)?.execute(c).await?.into()))
+        on_connection!(self, c => Ok(query(sql, values)?.execute(&mut **c).await?.into()))
     }
 
-    /// The same for one that returns rows.
+    /// Like [`execute`](Self::execute), for a statement that returns rows.
     pub async fn fetch(
         &mut self,
         sql: &str,
         values: impl IntoIterator<Item = Value>,
-    ) -> Result<Vec<Row>, sqlx::Error> {
+    ) -> sqlx::Result<Vec<Row>> {
         self.fetch_native(self.driver().parameters(sql), values).await
     }
 
-    /// The same, with parameters as the engine itself writes them: `?`, or `$1`.
+    /// Like [`fetch`](Self::fetch), with parameters in the engine's own syntax: `?` or `$1`.
     pub async fn fetch_native(
         &mut self,
         sql: String,
         values: impl IntoIterator<Item = Value>,
-    ) -> Result<Vec<Row>, sqlx::Error> {
+    ) -> sqlx::Result<Vec<Row>> {
         let sql = AssertSqlSafe(sql).into_sql_str();
         on_connection!(self, c => {
-            let rows = query(sql, values)?.fetch_all(c).await?;
+            let rows = query(sql, values)?.fetch_all(&mut **c).await?;
             Ok(rows.into_iter().map(Row::from).collect())
         })
     }

@@ -1,11 +1,11 @@
-//! A connection to PostgreSQL that survives notifications.
+//! A connection to PostgreSQL on which LISTEN can run.
 
 use super::ConnectionRef;
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPool, PgPoolOptions};
 use sqlx::{Acquire as _, ConnectOptions as _};
 use std::time::Duration;
 
-/// A connection to PostgreSQL on which LISTEN may run. A plain one takes a notification for an error.
+/// A connection to PostgreSQL on which LISTEN can run. On a plain connection a notification is an error.
 #[derive(Debug)]
 pub struct ListeningConnection {
     listener: Box<PgListener>,
@@ -13,10 +13,7 @@ pub struct ListeningConnection {
 }
 
 impl ListeningConnection {
-    pub(crate) async fn connect(
-        options: &PgConnectOptions,
-        limit: Duration,
-    ) -> Result<Self, sqlx::Error> {
+    pub(crate) async fn connect(options: &PgConnectOptions, limit: Duration) -> sqlx::Result<Self> {
         let pool = PgPoolOptions::new()
             .max_connections(1)
             .max_lifetime(None)
@@ -26,24 +23,25 @@ impl ListeningConnection {
             .connect_lazy_with(options.clone());
         match PgListener::connect_with(&pool).await {
             Ok(listener) => Ok(Self { listener: Box::new(listener), pool }),
-            // A pool tries again and again, and says only that it was in vain.
+            // A pool retries until its timeout and reports only the timeout, so the cause is read from a direct
+            // connect.
             Err(error) => Err(options.connect().await.err().unwrap_or(error)),
         }
     }
 
-    /// Lends it for some statements. Fails if the connection was lost, and there is no other to be had.
-    pub async fn as_ref(&mut self) -> Result<ConnectionRef<'_>, sqlx::Error> {
+    /// Borrows the connection. Fails if it was lost and cannot be opened again.
+    pub async fn as_ref(&mut self) -> sqlx::Result<ConnectionRef<'_>> {
         Ok(ConnectionRef::Postgres(self.listener.acquire().await?))
     }
 
-    /// Forgets the notifications that have come so far.
+    /// Discards the notifications that have arrived so far.
     pub fn discard_notifications(&mut self) {
         while self.listener.next_buffered().is_some() {}
     }
 
-    /// Tells the server that the connection is over.
+    /// Closes the connection.
     pub async fn close(self) {
-        // It goes back to its pool, which closes it.
+        // Returns the connection to its pool, which closes it.
         drop(self.listener);
         self.pool.close().await;
     }

@@ -1,4 +1,4 @@
-//! Connections: those that we own, and those that are lent.
+//! Connections, owned and borrowed.
 
 mod connection_ref;
 #[cfg(feature = "postgres")]
@@ -8,7 +8,7 @@ pub use connection_ref::{ConnectionRef, ExecuteResult, PacketResult, StatementRe
 #[cfg(feature = "postgres")]
 pub use listening::ListeningConnection;
 
-/// An open connection of ours, which is not set up for anything. A [`Session`](crate::Session) is more.
+/// An open connection without session settings. A [`Session`](crate::Session) has them.
 #[cfg(feature = "_server")]
 #[derive(Debug)]
 pub enum Connection {
@@ -22,7 +22,7 @@ pub enum Connection {
 
 #[cfg(feature = "_server")]
 impl Connection {
-    /// Lends it for some statements.
+    /// Borrows the connection.
     pub fn as_ref(&mut self) -> ConnectionRef<'_> {
         match self {
             #[cfg(feature = "mysql")]
@@ -32,8 +32,8 @@ impl Connection {
         }
     }
 
-    /// Tells the server that the connection is over. Fails if the server is gone.
-    pub async fn close(self) -> Result<(), sqlx::Error> {
+    /// Closes the connection. Fails if the server cannot be reached.
+    pub async fn close(self) -> sqlx::Result<()> {
         match self {
             #[cfg(feature = "mysql")]
             Connection::Mysql(connection) => sqlx::Connection::close(*connection).await,

@@ -1,22 +1,22 @@
-//! The errors of MySQL and MariaDB, whose numbers are one family.
+//! The error numbers of MySQL and MariaDB, which share one range.
 
 use super::ErrorClass::{self, *};
 use super::class_of;
 
-pub(super) const CLASSES: [(u16, ErrorClass); 26] = [
-    (1213, Deadlock),             // of rows or tables
-    (3058, Deadlock),             // of locks by name (GET_LOCK), MySQL
+pub(super) const CLASSES: [(u16, ErrorClass); 27] = [
+    (1213, Deadlock),             // row or table locks
+    (3058, Deadlock),             // GET_LOCK, MySQL
     (1020, SerializationFailure), // MariaDB with innodb_snapshot_isolation
     (3572, LockNotAvailable),     // NOWAIT, MySQL
-    (1205, LockWaitTimeout),      // the server's limit for a wait; on MariaDB also NOWAIT
+    (1205, LockWaitTimeout),      // innodb_lock_wait_timeout; on MariaDB also NOWAIT
     (3024, StatementTimeout),     // MAX_EXECUTION_TIME, MySQL
     (1969, StatementTimeout),     // max_statement_time, MariaDB
     (1317, Cancelled),            // KILL QUERY
     (1146, UndefinedTable),
     (1305, UndefinedTable), // a function or procedure
     (1054, UndefinedColumn),
-    (1091, UndefinedColumn), // nothing of that name to drop
-    (1397, UndefinedObject), // a prepared transaction; on MariaDB also one whose session is still there
+    (1091, UndefinedColumn), // DROP of a column or index
+    (1397, UndefinedObject), // XA: unknown; on MariaDB also one whose session still exists
     (1402, PreparedTransactionRolledBack),
     (1050, Duplicate),    // a table
     (1060, Duplicate),    // a column
@@ -25,7 +25,8 @@ pub(super) const CLASSES: [(u16, ErrorClass); 26] = [
     (1044, AccessDenied), // to the database
     (1142, AccessDenied), // to the table
     (1143, AccessDenied), // to the column
-    (1227, AccessDenied), // a privilege is needed
+    (1227, AccessDenied), // missing privilege
+    (1095, AccessDenied), // KILL of a session of another user
     (1927, SessionEnded), // killed, MariaDB
     (3169, SessionEnded), // killed, MySQL
     (4031, SessionEnded), // idle for too long, MySQL

@@ -1,4 +1,4 @@
-//! What an error of an engine means, as one table per engine. Whoever decides by an error asks for its class.
+//! The classes of engine errors, with one table of codes per engine.
 
 mod innodb;
 mod postgres;
@@ -8,23 +8,24 @@ pub use innodb::class as innodb_class;
 pub use postgres::class as postgres_class;
 pub use sqlite::class as sqlite_class;
 
-/// What an error of an engine means.
+/// The meaning of an engine error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorClass {
-    /// The transaction was chosen to end a deadlock.
+    /// The transaction is the victim of a deadlock.
     Deadlock,
-    /// Somebody else's change came first, at REPEATABLE READ or SERIALIZABLE.
+    /// A concurrent change came first, at REPEATABLE READ or SERIALIZABLE.
     SerializationFailure,
-    /// The lock is taken, and the statement was not to wait (NOWAIT). PostgreSQL reports a lock timeout the same way.
+    /// The lock is held, and the statement does not wait (NOWAIT). PostgreSQL reports a lock timeout with the same
+    /// code.
     LockNotAvailable,
-    /// The lock was not granted in the time that the server allows for a wait. MariaDB reports NOWAIT the same way.
+    /// The lock was not granted before the lock timeout. MariaDB reports NOWAIT with the same code.
     LockWaitTimeout,
-    /// The whole statement took longer than the server allows.
+    /// The statement exceeded the statement timeout.
     StatementTimeout,
     /// The statement was cancelled, by `KILL QUERY` or `pg_cancel_backend`; on PostgreSQL also a statement timeout.
     Cancelled,
-    /// Somebody else writes to the database file (SQLite).
+    /// Another connection writes to the database file (SQLite).
     Busy,
     /// There is no such table or function.
     UndefinedTable,
@@ -32,26 +33,27 @@ pub enum ErrorClass {
     UndefinedColumn,
     /// There is no such object of another kind: a prepared transaction, a role.
     UndefinedObject,
-    /// Something of that name or key is there already.
+    /// The table, column, object or key exists already.
     Duplicate,
-    /// The account may not do that.
+    /// The account lacks the privilege.
     AccessDenied,
-    /// Somebody uses what was to be removed: a database with sessions or prepared transactions (PostgreSQL).
+    /// The object is in use and cannot be dropped: a database with sessions or prepared transactions (PostgreSQL).
     ObjectInUse,
-    /// The prepared transaction was rolled back instead: it had changed nothing (MariaDB).
+    /// The prepared transaction was rolled back because it had changed nothing (MariaDB).
     PreparedTransactionRolledBack,
-    /// An earlier statement of the transaction failed, so nothing runs any more (PostgreSQL).
+    /// An earlier statement of the transaction failed, so only ROLLBACK is accepted (PostgreSQL).
     InFailedTransaction,
-    /// The session was ended by the server: killed, idle for too long, or the server shuts down or starts.
+    /// The server ended the session: killed, idle for too long, or the server shuts down or starts.
     SessionEnded,
-    /// The connection is of no more use, and the server has not said why.
+    /// The connection is broken, without a message of the server.
     ConnectionLost,
-    /// Anything else that the engine refuses.
+    /// Any other error of the engine.
     Other,
 }
 
 impl ErrorClass {
-    /// Returns the class of an error of the driver; [`ConnectionLost`](Self::ConnectionLost) if it is no engine's.
+    /// Returns the class of an error of the driver: [`ConnectionLost`](Self::ConnectionLost) unless an engine reported
+    /// it.
     #[cfg(feature = "_driver")]
     pub fn of(error: &sqlx::Error) -> Self {
         let sqlx::Error::Database(error) = error else { return ErrorClass::ConnectionLost };
@@ -60,37 +62,37 @@ impl ErrorClass {
             return innodb::class(error.number());
         }
         let code = error.code().unwrap_or_default();
-        // SQLSTATEs have five characters, numbers of SQLite fewer.
+        // A SQLSTATE has five characters, a code of SQLite fewer.
         match code.parse() {
             Ok(number) if code.len() < 5 => sqlite::class(number, error.message()),
             _ => postgres::class(&code, error.message()),
         }
     }
 
-    /// Returns whether the session is gone, with everything that it held.
+    /// Returns whether the session has ended, and its locks with it.
     pub fn is_connection_lost(self) -> bool {
         matches!(self, ErrorClass::ConnectionLost | ErrorClass::SessionEnded)
     }
 
-    /// Returns whether a lock was not granted: at once, or in time.
+    /// Returns whether a lock was not granted, at once or before the timeout.
     pub fn is_not_granted(self) -> bool {
         matches!(self, ErrorClass::LockNotAvailable | ErrorClass::LockWaitTimeout)
     }
 
-    /// Returns whether the statement was ended from outside, or by a limit for the whole of it.
+    /// Returns whether the statement was cancelled, by a request or by a statement timeout.
     pub fn is_interrupted(self) -> bool {
         matches!(self, ErrorClass::Cancelled | ErrorClass::StatementTimeout)
     }
 
-    /// Returns whether a table is not there, or not as it was expected.
+    /// Returns whether a table or column does not exist.
     pub fn is_undefined(self) -> bool {
         matches!(self, ErrorClass::UndefinedTable | ErrorClass::UndefinedColumn)
     }
 }
 
 fn class_of<C: PartialEq>(code: C, classes: &[(C, ErrorClass)]) -> ErrorClass {
-    let known = classes.iter().find(|(known, _)| *known == code);
-    known.map_or(ErrorClass::Other, |(_, class)| *class)
+    let entry = classes.iter().find(|(other, _)| *other == code);
+    entry.map_or(ErrorClass::Other, |(_, class)| *class)
 }
 
 #[cfg(test)]
@@ -98,7 +100,7 @@ mod tests {
     use super::ErrorClass::*;
     use super::*;
 
-    /// Each code of a table is there once, and has the class that is written behind it.
+    /// Every code is in the table once, and `class` returns its class.
     fn assert_table<C: Copy + PartialEq + std::fmt::Debug>(
         classes: &[(C, ErrorClass)],
         class: impl Fn(C) -> ErrorClass,
@@ -126,7 +128,7 @@ mod tests {
             assert_eq!(postgres::class(code, message), expected, "{code}: {message}");
         }
         for (number, message, expected) in [
-            // Recovering, an old snapshot, a time limit: the lowest byte decides.
+            // SQLITE_BUSY_RECOVERY, _SNAPSHOT and _TIMEOUT: the primary code decides.
             (261, "", Busy),
             (517, "", Busy),
             (773, "", Busy),
@@ -142,7 +144,7 @@ mod tests {
 
     #[cfg(feature = "_driver")]
     #[test]
-    fn what_the_driver_says_of_itself_is_a_lost_connection() {
+    fn an_error_of_the_driver_itself_is_a_lost_connection() {
         assert_eq!(ErrorClass::of(&sqlx::Error::PoolTimedOut), ConnectionLost);
         let reset = sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into());
         assert!(ErrorClass::of(&reset).is_connection_lost());

@@ -1,4 +1,4 @@
-//! The errors of PostgreSQL, by SQLSTATE.
+//! The error codes of PostgreSQL (SQLSTATE).
 
 use super::ErrorClass::{self, *};
 use super::class_of;
@@ -23,18 +23,18 @@ pub(super) const CLASSES: [(&str, ErrorClass); 22] = [
     ("25P02", InFailedTransaction),
     ("57P01", SessionEnded), // pg_terminate_backend, or the server shuts down
     ("57P02", SessionEnded), // the server crashed
-    ("57P03", SessionEnded), // the server starts, or shuts down
+    ("57P03", SessionEnded), // the server starts or shuts down
     ("25P03", SessionEnded), // idle in a transaction for too long
     ("57P05", SessionEnded), // idle for too long
 ];
 
-/// Two codes have two meanings, which the message tells apart. In another language it has the class of the table.
+/// Codes with two meanings that the message distinguishes. If the server's messages are translated, `CLASSES` applies.
 const BY_MESSAGE: [(&str, &str, ErrorClass); 2] =
     [("55P03", "lock timeout", LockWaitTimeout), ("57014", "timeout", StatementTimeout)];
 
-/// Returns the class of a SQLSTATE and the message that came with it.
+/// Returns the class of a SQLSTATE and its message.
 pub fn class(code: &str, message: &str) -> ErrorClass {
     let by_message =
-        BY_MESSAGE.iter().find(|(known, part, _)| *known == code && message.contains(part));
+        BY_MESSAGE.iter().find(|(entry, part, _)| *entry == code && message.contains(part));
     by_message.map_or_else(|| class_of(code, &CLASSES), |(.., class)| *class)
 }

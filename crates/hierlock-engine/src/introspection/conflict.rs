@@ -1,12 +1,13 @@
-//! Which lock is in the way of which request, by the words in which the servers write their modes. Pure.
+//! The lock compatibility of InnoDB and PostgreSQL, by the names of the modes. Pure.
 
-/// Must a request for a record of InnoDB wait for a lock on it? None if a mode is none of MySQL's, as `X,REC_NOT_GAP`.
+/// Returns whether a request for an InnoDB record waits for a lock on it. None if a mode is not in MySQL's format
+/// (`X,REC_NOT_GAP`).
 pub fn innodb_records_conflict(wanted: &str, held: &str, is_supremum: bool) -> Option<bool> {
     let (wanted, held) = (InnodbMode::parse(wanted)?, InnodbMode::parse(held)?);
     Some(wanted.waits_for(&held, is_supremum))
 }
 
-/// A mode of InnoDB, from the words of MySQL's table of locks: `X,REC_NOT_GAP`, `S,GAP`.
+/// A mode of InnoDB, parsed from MySQL's `data_locks`: `X,REC_NOT_GAP`, `S,GAP`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct InnodbMode<'a> {
     /// `X`, `S`, `IX`, `IS`, `AUTO_INC`.
@@ -19,7 +20,7 @@ pub(super) struct InnodbMode<'a> {
 impl<'a> InnodbMode<'a> {
     pub(super) fn parse(words: &'a str) -> Option<Self> {
         let strength = words.split(',').next().filter(|word| !word.is_empty())?;
-        let has = |word: &str| words.split(',').any(|one| one == word);
+        let has = |word: &str| words.split(',').any(|known| known == word);
         Some(Self {
             strength,
             is_gap: has("GAP"),
@@ -28,21 +29,21 @@ impl<'a> InnodbMode<'a> {
         })
     }
 
-    /// Must a request for a record wait for a lock on the same record? As InnoDB itself decides.
+    /// Returns whether a request for a record waits for a lock on the same record, by the rules of InnoDB.
     pub(super) fn waits_for(&self, held: &Self, is_supremum: bool) -> bool {
         let in_gap = self.is_gap || is_supremum;
-        let needs_not = self.is_compatible(held)
-            // Gaps are held side by side; only who inserts into one waits.
+        let is_granted = self.is_compatible(held)
+            // Gap locks are compatible with each other; only inserts wait for them.
             || in_gap && !self.is_insert
-            // A record is not the gap before it, nor the other way round.
+            // A lock on a record does not conflict with one on the gap before it.
             || held.is_gap && !self.is_insert
             || in_gap && held.is_record_only
-            // Nobody waits for one who only wants to insert.
+            // No request waits for an insert intention.
             || held.is_insert;
-        !needs_not
+        !is_granted
     }
 
-    /// Can both be held side by side on the same table or record?
+    /// Returns whether both can be held on the same table or record.
     pub(super) fn is_compatible(&self, held: &Self) -> bool {
         matches!(
             (self.strength, held.strength),
@@ -58,7 +59,7 @@ impl<'a> InnodbMode<'a> {
     }
 }
 
-/// Returns how strong a row lock of PostgreSQL is, from 0, by the words of pgrowlocks, `pg_locks` or an error message.
+/// Returns the strength of a PostgreSQL row lock, from 0, by the mode in pgrowlocks, `pg_locks` or an error message.
 pub fn row_strength(mode: &str) -> Option<usize> {
     Some(match mode.strip_prefix("For ").unwrap_or(mode) {
         "Key Share" | "AccessShareLock" => 0,
@@ -69,8 +70,8 @@ pub fn row_strength(mode: &str) -> Option<usize> {
     })
 }
 
-/// Must a request for a row of PostgreSQL wait for a lock on it? Modes as for [`row_strength`], or `updating`. None if
-/// that is not enough to say.
+/// Returns whether a request for a PostgreSQL row waits for a lock on it. Modes as for [`row_strength`], or `updating`.
+/// None if the modes do not decide it.
 pub fn postgres_rows_conflict(wanted: &str, held: &str) -> Option<bool> {
     const CONFLICTS: [[bool; 4]; 4] = [
         [false, false, false, true],
@@ -80,28 +81,29 @@ pub fn postgres_rows_conflict(wanted: &str, held: &str) -> Option<bool> {
     ];
     let held = row_strength(held)?;
     if wanted == "updating" {
-        // It depends on whether the key is changed.
+        // The answer depends on whether the UPDATE changes the key.
         return (held > 0).then_some(true);
     }
     Some(CONFLICTS[row_strength(wanted)?][held])
 }
 
-/// Must a request for a table wait for a lock on it, of PostgreSQL or of InnoDB? None if the modes are not known.
+/// Each mode of PostgreSQL with the set of conflicting modes, the first mode being the lowest bit. From its manual.
+pub(super) const POSTGRES_MODES: [(&str, u8); 8] = [
+    ("AccessShareLock", 0b1000_0000),
+    ("RowShareLock", 0b1100_0000),
+    ("RowExclusiveLock", 0b1111_0000),
+    ("ShareUpdateExclusiveLock", 0b1111_1000),
+    ("ShareLock", 0b1110_1100),
+    ("ShareRowExclusiveLock", 0b1111_1100),
+    ("ExclusiveLock", 0b1111_1110),
+    ("AccessExclusiveLock", 0b1111_1111),
+];
+
+/// Returns whether a request for a table waits for a lock on it, on PostgreSQL or InnoDB. None for unknown modes.
 pub fn tables_conflict(wanted: &str, held: &str) -> Option<bool> {
-    // Each mode with those that it conflicts with, the first being the lowest bit: as in PostgreSQL's manual.
-    const MODES: [(&str, u8); 8] = [
-        ("AccessShareLock", 0b1000_0000),
-        ("RowShareLock", 0b1100_0000),
-        ("RowExclusiveLock", 0b1111_0000),
-        ("ShareUpdateExclusiveLock", 0b1111_1000),
-        ("ShareLock", 0b1110_1100),
-        ("ShareRowExclusiveLock", 0b1111_1100),
-        ("ExclusiveLock", 0b1111_1110),
-        ("AccessExclusiveLock", 0b1111_1111),
-    ];
-    let number = |mode: &str| MODES.iter().position(|(known, _)| *known == mode);
-    if let (Some(wanted), Some(held)) = (number(wanted), number(held)) {
-        return Some(MODES[wanted].1 & (1 << held) != 0);
+    let position = |mode: &str| POSTGRES_MODES.iter().position(|(known, _)| *known == mode);
+    if let (Some(wanted), Some(held)) = (position(wanted), position(held)) {
+        return Some(POSTGRES_MODES[wanted].1 & (1 << held) != 0);
     }
     let (wanted, held) = (InnodbMode::parse(wanted)?, InnodbMode::parse(held)?);
     (wanted.is_known() && held.is_known()).then(|| !wanted.is_compatible(&held))

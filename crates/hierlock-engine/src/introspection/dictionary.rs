@@ -1,20 +1,40 @@
-//! What InnoDB knows of the columns of an index: enough to turn the bytes of a key into what a person would write.
+//! The index columns of InnoDB tables, which are needed to decode keys.
 
 use super::key_value::{KeyColumn, fields};
-use super::{Result, if_allowed};
+use super::{Result, rows_if_allowed};
 use crate::row::{CellRow, cell, number_cell};
 use crate::{Dialect, SessionRef};
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
-/// The types of the columns of indexes, by schema, table and index.
+/// A cache of index columns.
 #[derive(Debug, Default)]
-pub(super) struct Dictionary(HashMap<[String; 3], Vec<KeyColumn>>);
+pub(super) struct Dictionary {
+    /// The columns by schema, table and index.
+    indexes: HashMap<[String; 3], IndexColumns>,
+    /// Whether unknown columns are guessed from their bytes.
+    pub(super) guesses: bool,
+    /// The time at which a table could not be read, for example because it is locked.
+    unreadable: HashMap<[String; 2], Instant>,
+}
 
-/// The bit of the type of an index: the table itself is stored in it.
+/// The columns of an index.
+#[derive(Debug, Default)]
+struct IndexColumns {
+    names: Vec<String>,
+    types: Vec<KeyColumn>,
+    /// Whether the account may see the types; otherwise they are all bytes.
+    has_types: bool,
+}
+
+/// The time before an unreadable table is read again. Otherwise each of its locks would try.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The bit of the index type that marks a clustered index.
 const CLUSTERED: i64 = 1;
 
 impl Dictionary {
-    /// Learns all indexes of the table of an index, unless that is known.
+    /// Reads all indexes of the table of an index, unless the index is known.
     pub(super) async fn learn(
         &mut self,
         session: &mut SessionRef<'_>,
@@ -24,27 +44,33 @@ impl Dictionary {
             return Ok(());
         }
         let [schema, table, _] = index;
+        let unreadable = [schema, table].map(str::to_owned);
+        if self.unreadable.get(&unreadable).is_some_and(|since| since.elapsed() < RETRY_INTERVAL) {
+            return Ok(());
+        }
         let table_literal = table.replace('\'', "''");
-        // MariaDB opens the table for its columns, which may be locked as a whole.
-        let (prefix, at_once) = match session.dialect {
-            Dialect::Mariadb => ("INNODB_SYS", "SET STATEMENT lock_wait_timeout = 0 FOR "),
-            _ => ("INNODB", ""),
+        // Both queries open the table, which may be locked: MariaDB for its columns, MySQL for its indexes.
+        let (prefix, at_once, limit) = match session.dialect {
+            Dialect::Mariadb => ("INNODB_SYS", "SET STATEMENT lock_wait_timeout = 0 FOR ", ""),
+            _ => ("INNODB", "", "/*+ MAX_EXECUTION_TIME(200) */ "),
         };
         let columns = format!(
-            "{at_once}SELECT COLUMN_NAME, CAST(COLUMN_TYPE AS CHAR), CHARACTER_SET_NAME \
+            "{at_once}SELECT {limit}COLUMN_NAME, CAST(COLUMN_TYPE AS CHAR), CHARACTER_SET_NAME \
              FROM information_schema.COLUMNS \
              WHERE TABLE_SCHEMA = '{schema}' AND TABLE_NAME = '{table_literal}'"
         );
-        // InnoDB's own tables, which wait for nobody.
         let indexes = format!(
-            "SELECT i.NAME, i.TYPE, f.NAME FROM information_schema.{prefix}_TABLES t \
+            "SELECT {limit}i.NAME, i.TYPE, f.NAME FROM information_schema.{prefix}_TABLES t \
              JOIN information_schema.{prefix}_INDEXES i ON i.TABLE_ID = t.TABLE_ID \
              LEFT JOIN information_schema.{prefix}_FIELDS f ON f.INDEX_ID = i.INDEX_ID \
              WHERE t.NAME = '{schema}/{table_literal}' ORDER BY i.INDEX_ID, f.POS"
         );
-        // Not everyone may ask; then keys stay bytes.
-        let columns = if_allowed(session.cells(&columns).await)?.unwrap_or_default();
-        let indexes = if_allowed(session.cells(&indexes).await)?.unwrap_or_default();
+        // Without the privilege, keys stay hexadecimal.
+        let columns = rows_if_allowed(session, &columns).await?;
+        let indexes = rows_if_allowed(session, &indexes).await?;
+        if columns.is_empty() || indexes.is_empty() {
+            self.unreadable.insert(unreadable, Instant::now());
+        }
         let types: HashMap<&str, KeyColumn> = columns
             .iter()
             .map(|row| (cell(row, 0), KeyColumn::parse(cell(row, 1), cell(row, 2))))
@@ -52,39 +78,54 @@ impl Dictionary {
         let is_clustered = |row: &&CellRow| number_cell(row, 1).unwrap_or(0) & CLUSTERED != 0;
         let key: Vec<&str> = indexes.iter().filter(is_clustered).map(|row| cell(row, 2)).collect();
         for rows in indexes.chunk_by(|a, b| a[0] == b[0]) {
-            let own: Vec<&str> = rows.iter().map(|row| cell(row, 2)).collect();
-            // Behind its own columns an index has those of the key, once.
-            let of_key = key.iter().filter(|name| !own.contains(name));
-            // A table without a key has one of its own making, of six bytes.
+            let own_columns: Vec<&str> = rows.iter().map(|row| cell(row, 2)).collect();
+            // A secondary index also contains the columns of the clustered key that it does not have itself.
+            let key_columns = key.iter().filter(|name| !own_columns.contains(name));
+            // A table without a primary key has a hidden row id of six bytes.
             let column = |name: &&str| types.get(name).cloned().unwrap_or(KeyColumn::Bytes);
-            let columns = own.iter().chain(of_key).map(column).collect();
+            let names: Vec<&str> = own_columns.iter().chain(key_columns).copied().collect();
+            let types = names.iter().map(column).collect();
+            let names = names.into_iter().map(str::to_owned).collect();
             let index = [schema, table, cell(&rows[0], 0)].map(str::to_owned);
-            self.0.insert(index, columns);
+            let has_types = !columns.is_empty();
+            self.indexes.insert(index, IndexColumns { names, types, has_types });
         }
         Ok(())
     }
 
-    /// A record, by its key: `1`, or `'a', 1`. None if nothing of it is written out.
+    /// Formats a record by its key: `1`, or `'a', 1`. None if the fields are not listed.
     pub(super) fn record(&self, index: [&str; 3], fields: &[Option<String>]) -> Option<String> {
-        let columns = self.columns(index).unwrap_or(&[KeyColumn::Bytes]);
-        let write = |(column, field): (&KeyColumn, &Option<String>)| {
-            field.as_ref().map_or_else(|| "NULL".to_owned(), |hex| column.write(hex))
+        let guessed =
+            (self.guesses && !self.has_types(index)).then(|| KeyColumn::guess_all(fields));
+        let columns = guessed.as_deref().or_else(|| Some(&*self.columns(index)?.types));
+        let columns = columns.unwrap_or(&[KeyColumn::Bytes]);
+        let format_field = |(column, field): (&KeyColumn, &Option<String>)| {
+            field.as_ref().map_or_else(|| "NULL".to_owned(), |hex| column.format(hex))
         };
-        let fields: Vec<String> = columns.iter().zip(fields).map(write).collect();
+        let fields: Vec<String> = columns.iter().zip(fields).map(format_field).collect();
         (!fields.is_empty()).then(|| fields.join(", "))
     }
 
-    /// A record as MySQL's table of locks writes it, in the same words.
+    /// Formats a record of MySQL's `data_locks` in the same way.
     pub(super) fn record_of_data(&self, index: [&str; 3], data: &str) -> String {
-        let (columns, fields) = (self.columns(index).unwrap_or_default(), fields(data));
-        if columns.len() != fields.len() {
-            return data.to_owned();
-        }
-        let pairs = columns.iter().zip(fields);
-        pairs.map(|(column, field)| column.rewrite(field)).collect::<Vec<_>>().join(", ")
+        let fields = fields(data);
+        let columns = self.columns(index).filter(|columns| columns.types.len() == fields.len());
+        let Some(columns) = columns else { return data.to_owned() };
+        let pairs = columns.types.iter().zip(fields);
+        pairs.map(|(column, field)| column.reformat(field)).collect::<Vec<_>>().join(", ")
     }
 
-    fn columns(&self, index: [&str; 3]) -> Option<&[KeyColumn]> {
-        self.0.get(&index.map(str::to_owned)).map(Vec::as_slice)
+    /// Returns whether the column types of an index are known.
+    pub(super) fn has_types(&self, index: [&str; 3]) -> bool {
+        self.columns(index).is_some_and(|columns| columns.has_types)
+    }
+
+    /// Returns the column names of an index; none if they are not known.
+    pub(super) fn names(&self, index: [&str; 3]) -> &[String] {
+        self.columns(index).map_or(&[], |columns| &columns.names)
+    }
+
+    fn columns(&self, index: [&str; 3]) -> Option<&IndexColumns> {
+        self.indexes.get(&index.map(str::to_owned))
     }
 }

@@ -1,247 +1,311 @@
-//! The last deadlock, as InnoDB tells it: who held what, and who wanted what. Pure: text in, a report out.
+//! Parses deadlocks in the status of InnoDB: the locks that each transaction held and wanted. Pure.
 
+use super::deadlock_dump::{DeadlockDump, DeadlockMember};
 use super::dictionary::Dictionary;
-use super::innodb_status::{InnodbLock, first_number, read_lock};
+use super::innodb_status::{InnodbLock, first_number, parse_lock, transaction_number};
+use super::pasted_text::time_stamp;
 use super::{DeadlockReport, DeadlockWait};
+use crate::Dialect;
+use crate::redact_statement;
 
-/// A deadlock, as it is in the text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A deadlock in the text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct InnodbDeadlock {
-    /// Its time, and the numbers of the statements in it: tells it from another.
+    /// The time and the query ids: distinguishes deadlocks.
     id: String,
-    members: Vec<DeadlockMember>,
+    time: Option<String>,
+    members: Vec<InnodbMember>,
+    /// The number of the victim, from 1, as in the text.
+    victim: Option<usize>,
+    /// Whether it has a title, so that the lines before it belong to something else.
+    has_title: bool,
 }
 
 /// A transaction in a deadlock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct DeadlockMember {
-    /// The number of its session.
-    thread: Option<i64>,
-    /// Its own number; none before it has changed anything.
-    number: Option<u64>,
+struct InnodbMember {
+    dialect: Option<Dialect>,
+    /// Its session and transaction, without statement and locks. The transaction id is None before the transaction has
+    /// changed anything.
+    details: DeadlockMember,
+    /// The lines of its statement.
+    statement: Vec<String>,
     wants: Vec<InnodbLock>,
-    /// What MySQL lists: the lock that the one before it in the circle waits for, held or queued.
+    /// From MySQL: the lock that the previous member of the cycle waits for, held or queued.
     holds: Vec<InnodbLock>,
-    /// What MariaDB lists: the granted locks on what it wants, whoever has them, itself too.
+    /// From MariaDB: the granted locks on the wanted object, of any transaction, including itself.
     conflicts: Vec<InnodbLock>,
 }
 
+/// The subject of the lines below a title.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Section {
+    Outside,
+    Heading,
+    Transaction,
+    Wants,
+    Holds,
+    Conflicts,
+}
+
 impl InnodbDeadlock {
-    /// Finds the last one in the whole text.
-    pub(super) fn read(status: &str) -> Option<Self> {
+    /// Parses the last deadlock in a status.
+    pub(super) fn parse_last(status: &str) -> Option<Self> {
         let (_, section) = status.split_once("\nLATEST DETECTED DEADLOCK\n")?;
-        let section =
-            section.split_once("\nTRANSACTIONS\n").map_or(section, |(section, _)| section);
-        let mut members: Vec<DeadlockMember> = Vec::new();
-        let (mut id, mut title) = (String::new(), "");
-        for line in section.lines() {
-            if let Some(next) = line.strip_prefix("*** ") {
-                title = next;
-                if title.ends_with(" TRANSACTION:") {
-                    members.push(DeadlockMember::default());
-                }
-                continue;
-            }
-            if let Some((_, query)) = line.split_once(" query id ") {
-                id.extend(query.split(' ').take(1));
-            }
-            match members.last_mut() {
-                Some(member) => member.read(title, line),
-                None if line.starts_with(|c: char| c.is_ascii_digit()) => id.push_str(line),
-                None => {}
-            }
-        }
-        (members.len() > 1).then_some(Self { id, members })
+        let lines = std::iter::once("LATEST DETECTED DEADLOCK").chain(section.lines());
+        let last = Self::parse_all(lines.map(|line| (None, line))).into_iter().next();
+        last.filter(|deadlock| deadlock.members.len() > 1)
     }
 
-    /// The indexes whose keys are to be written out: schema, table and index.
+    /// Parses all deadlocks in a text. Each line comes with its time stamp, if it has one.
+    pub(super) fn parse_all<'a>(
+        lines: impl Iterator<Item = (Option<&'a str>, &'a str)>,
+    ) -> Vec<Self> {
+        let mut deadlocks: Vec<Self> = Vec::new();
+        let mut section = Section::Outside;
+        // The lines before the first title: a truncated text may begin below it.
+        let mut before: Vec<&str> = Vec::new();
+        for (stamp, line) in lines {
+            let begins = line.starts_with("LATEST DETECTED DEADLOCK")
+                || line.contains("Transactions deadlock detected");
+            let title = line.strip_prefix("*** ");
+            let number = title.and_then(member_number);
+            let is_next = |last: &Self| {
+                title.is_some_and(|title| title.trim_end().ends_with(" TRANSACTION:"))
+                    && number.is_some_and(|number| number <= last.members.len())
+            };
+            if begins
+                || (title.is_some()
+                    && deadlocks.last().is_none_or(|last| is_next(last) || last.victim.is_some()))
+            {
+                let has_title = begins;
+                deadlocks.push(Self { has_title, ..Self::default() });
+                section = Section::Heading;
+            }
+            let Some(deadlock) = deadlocks.last_mut() else {
+                before.push(line);
+                continue;
+            };
+            if !before.is_empty() && !begins {
+                deadlock.parse_beginning(&std::mem::take(&mut before), number);
+            }
+            if deadlock.time.is_none() && section != Section::Outside {
+                deadlock.time = stamp.map(str::to_owned);
+            }
+            if let Some(title) = title {
+                section = deadlock.parse_title(title, number);
+            } else if matches!(line, "TRANSACTIONS" | "FILE I/O")
+                || line.starts_with("END OF INNODB")
+            {
+                section = Section::Outside;
+            } else if !begins {
+                deadlock.parse_line(section, line);
+            }
+        }
+        deadlocks.retain(|deadlock| deadlock.members.iter().any(InnodbMember::is_not_empty));
+        deadlocks
+    }
+
+    /// Parses the lines before the first title, which are the end of the first transaction.
+    fn parse_beginning(&mut self, lines: &[&str], number: Option<usize>) {
+        let thread = lines.iter().rposition(|line| line.contains(" thread id "));
+        if let (Some(thread), None | Some(1)) = (thread, number) {
+            let begin = lines[..thread].iter().rposition(|line| line.starts_with("TRANSACTION "));
+            self.add_members(1);
+            for line in &lines[begin.unwrap_or(thread)..] {
+                self.parse_line(Section::Transaction, line);
+            }
+        }
+    }
+
+    /// Parses the text after `*** `. Returns the section below it.
+    fn parse_title(&mut self, title: &str, number: Option<usize>) -> Section {
+        if title.starts_with("WE ROLL BACK TRANSACTION") {
+            self.victim = number;
+            self.add_members(number.unwrap_or(0));
+            return Section::Outside;
+        }
+        // MariaDB numbers only the transactions.
+        self.add_members(number.unwrap_or(1));
+        if title.contains("HOLDS THE LOCK") {
+            Section::Holds
+        } else if title.contains("WAITING FOR THIS LOCK") {
+            Section::Wants
+        } else if title.contains("CONFLICTING WITH") {
+            Section::Conflicts
+        } else {
+            Section::Transaction
+        }
+    }
+
+    /// Adds empty members up to this count. Members whose text is cut off stay empty.
+    fn add_members(&mut self, count: usize) {
+        // InnoDB does not search this deep.
+        if count > self.members.len() && count <= 1000 {
+            self.members.resize_with(count, InnodbMember::default);
+        }
+    }
+
+    fn parse_line(&mut self, section: Section, line: &str) {
+        if let Some((_, query)) = line.split_once(" query id ") {
+            self.id.extend(query.split(' ').take(1));
+        }
+        match self.members.last_mut() {
+            Some(member) => member.parse(section, line),
+            None if section == Section::Heading
+                && line.starts_with(|c: char| c.is_ascii_digit()) =>
+            {
+                self.id.push_str(line);
+                self.time = time_stamp(line).map(str::to_owned);
+            }
+            None => {}
+        }
+    }
+
+    /// Returns schema, table and index of all locks, to read their columns.
     pub(super) fn indexes(&self) -> impl Iterator<Item = [&str; 3]> {
-        let locks = self.members.iter().flat_map(|it| [&it.wants, &it.holds, &it.conflicts]);
+        let locks = self
+            .members
+            .iter()
+            .flat_map(|member| [&member.wants, &member.holds, &member.conflicts]);
         locks.flatten().filter_map(InnodbLock::index)
     }
 
-    /// Returns it with sessions and targets; None if a session is not told. Each member waits for the next in the text.
+    /// Returns a report with process ids and targets; None if a process id is missing. Each member waits for the next
+    /// in the text.
     pub(super) fn report(&self, dictionary: &Dictionary) -> Option<DeadlockReport> {
         let others = self.members.iter().cycle().skip(1);
-        let wait = |(member, other): (&DeadlockMember, &DeadlockMember)| {
-            let (waiter, holder) = (member.thread?, other.thread?);
+        let wait = |(member, other): (&InnodbMember, &InnodbMember)| {
+            let (waiter, holder) = (member.details.session?, other.details.session?);
             let wants = member.wants.first();
             let wanted = wants.map(|lock| lock.wanted(dictionary));
-            let blocking = wants.map(|wants| other.blocks(wants, member)).unwrap_or_default();
+            let blocking =
+                wants.map(|wants| other.blocking_locks(wants, member)).unwrap_or_default();
             let blocking = blocking.iter().flat_map(|lock| lock.session_locks(holder, dictionary));
             Some(DeadlockWait { waiter, holder, wanted, blocking: blocking.collect() })
         };
         let waits = self.members.iter().zip(others).map(wait).collect::<Option<_>>()?;
         Some(DeadlockReport { id: self.id.clone(), waits })
     }
+
+    /// Returns all details in the text.
+    pub(super) fn dump(&self, dictionary: &Dictionary) -> DeadlockDump {
+        let count = self.members.len();
+        let members = self.members.iter().enumerate().map(|(index, member)| {
+            // After the last member there may be another, if the end is cut off.
+            let next = if index + 1 < count { Some(index + 1) } else { self.victim.map(|_| 0) };
+            let waits_for = next.filter(|next| *next != index);
+            let others = self.members.iter().filter(|other| *other != member);
+            let held = member.held(others.flat_map(|other| &other.conflicts));
+            let held = held.iter().flat_map(|lock| lock.dump_locks(dictionary)).collect();
+            let wanted = member.wants.first().and_then(|lock| lock.dump_locks(dictionary).next());
+            let statement = member.statement.join("\n");
+            let statement = Some(redact_statement(statement.trim()).into_owned());
+            let statement = statement.filter(|statement| !statement.is_empty());
+            DeadlockMember { statement, wanted, waits_for, held, ..member.details.clone() }
+        });
+        let victim = self.victim.and_then(|number| number.checked_sub(1));
+        DeadlockDump {
+            dialect: self.members.iter().find_map(|member| member.dialect),
+            time: self.time.clone(),
+            members: members.collect(),
+            victim: victim.filter(|victim| *victim < count),
+            is_cut: self.victim.is_none()
+                || !self.members.iter().all(|member| member.details.session.is_some()),
+            has_guessed_keys: self.indexes().any(|index| !dictionary.has_types(index)),
+        }
+    }
 }
 
-impl DeadlockMember {
-    /// What this one has, or is queued for, that is in the way of `waiter`. Nothing if the text does not tell.
-    fn blocks(&self, wants: &InnodbLock, waiter: &Self) -> Vec<InnodbLock> {
-        // MySQL lists the very lock, be it granted or not.
+/// Parses the number in `(2) TRANSACTION:` or `WE ROLL BACK TRANSACTION (2)`.
+fn member_number(title: &str) -> Option<usize> {
+    let (_, number) = title.split_once('(')?;
+    number.split_once(')')?.0.parse().ok()
+}
+
+impl InnodbMember {
+    fn is_not_empty(&self) -> bool {
+        *self != Self::default()
+    }
+
+    /// Returns the locks and queued requests of this member that block `waiter`. Empty if the text does not show them.
+    fn blocking_locks(&self, wants: &InnodbLock, waiter: &Self) -> Vec<InnodbLock> {
+        // MySQL lists exactly this lock, granted or not.
         if !self.holds.is_empty() {
             return self.holds.iter().map(|lock| wants.shared_part(lock)).collect();
         }
-        // MariaDB lists all that are granted on the record, by the number of a transaction that has changed something.
-        let Some(number) = self.number else { return Vec::new() };
-        let in_way = |lock: &&InnodbLock| lock.owner == number && wants.waits_for(lock);
-        let granted = waiter.conflicts.iter().filter(in_way).map(|lock| wants.shared_part(lock));
+        // MariaDB lists all granted locks on the record, by transaction id, which only transactions with changes have.
+        let Some(number) = self.details.transaction else { return Vec::new() };
+        let is_blocking = |lock: &&InnodbLock| lock.owner == number && wants.waits_for(lock);
+        let granted =
+            waiter.conflicts.iter().filter(is_blocking).map(|lock| wants.shared_part(lock));
         let mut blocking: Vec<InnodbLock> = granted.collect();
         if blocking.is_empty() {
-            // So it is its request that is in the way, in front in the queue.
+            // No granted lock blocks, so its request does, which is ahead in the queue.
             blocking.extend(self.wants.iter().filter(|lock| wants.waits_for(lock)).cloned());
         }
         blocking
     }
 
-    /// Reads a line below a title: of a list of locks, or of the transaction itself.
-    fn read(&mut self, title: &str, line: &str) {
-        if title.contains("HOLDS THE LOCK") {
-            read_lock(&mut self.holds, line);
-        } else if title.contains("WAITING FOR THIS LOCK") {
-            read_lock(&mut self.wants, line);
-        } else if title.contains("CONFLICTING WITH") {
-            read_lock(&mut self.conflicts, line);
-        } else if let Some(rest) = line.strip_prefix("TRANSACTION ") {
-            self.number = first_number(rest);
-        } else if let Some((_, rest)) = line.split_once(" thread id ") {
-            self.thread = self.thread.or(first_number(rest).map(|id| id as i64));
+    /// Returns the locks that it holds: those that MySQL lists, or its own of those that MariaDB lists.
+    fn held<'a>(&'a self, others: impl Iterator<Item = &'a InnodbLock>) -> Vec<&'a InnodbLock> {
+        if !self.holds.is_empty() {
+            return self.holds.iter().collect();
+        }
+        let mut held: Vec<&InnodbLock> = Vec::new();
+        for lock in others.chain(&self.conflicts) {
+            if self.details.transaction == Some(lock.owner) && !held.contains(&lock) {
+                held.push(lock);
+            }
+        }
+        held
+    }
+
+    /// Parses a line below a title: of a list of locks, or of the transaction itself.
+    fn parse(&mut self, section: Section, line: &str) {
+        match section {
+            Section::Holds => parse_lock(&mut self.holds, line),
+            Section::Wants => parse_lock(&mut self.wants, line),
+            Section::Conflicts => parse_lock(&mut self.conflicts, line),
+            Section::Transaction => self.parse_transaction(line),
+            Section::Heading | Section::Outside => {}
         }
     }
+
+    fn parse_transaction(&mut self, line: &str) {
+        let details = &mut self.details;
+        if details.session.is_some() {
+            self.statement.push(line.to_owned());
+        } else if let Some(rest) = line.strip_prefix("TRANSACTION ") {
+            details.transaction = transaction_number(rest);
+            details.active_seconds = number_after(rest, "ACTIVE ");
+        } else if line.contains(" lock struct(s)") {
+            details.row_locks = number_before(line, " row lock(s)");
+            details.changed_rows = number_after(line, "undo log entries ");
+        } else if let Some((server, rest)) = line.split_once(" thread id ") {
+            details.session = first_number(rest).map(|id| id as i64);
+            self.dialect = match server.trim() {
+                "MariaDB" => Some(Dialect::Mariadb),
+                "MySQL" => Some(Dialect::Mysql),
+                _ => None,
+            };
+            let words = rest.split_once(" query id ").map_or("", |(_, rest)| rest);
+            // `33 db1 10.0.0.7 app updating`: the address follows a resolved host name.
+            let mut words = words.split_whitespace().skip(1);
+            details.host = words.next().map(str::to_owned);
+            let is_address = |word: &&str| word.parse::<std::net::IpAddr>().is_ok();
+            details.user = words.find(|word| !is_address(word)).map(str::to_owned);
+        }
+    }
+}
+
+fn number_after(text: &str, words: &str) -> Option<u64> {
+    first_number(text.split_once(words)?.1)
+}
+
+fn number_before(text: &str, words: &str) -> Option<u64> {
+    text.split_once(words)?.0.rsplit(' ').next()?.parse().ok()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::introspection::SessionLock;
-    use crate::introspection::innodb_status::tests::lock_text;
-    use proptest::prelude::*;
-
-    const EXCLUSIVE: &str = "lock_mode X locks rec but not gap";
-    const WAITING: &str = "lock_mode X locks rec but not gap waiting";
-
-    fn status(members: [String; 2]) -> String {
-        format!(
-            "\n------------------------\nLATEST DETECTED DEADLOCK\n------------------------\n\
-             2026-11-16 02:15:31 140426410514112\n{}*** WE ROLL BACK TRANSACTION (2)\n\
-             ------------\nTRANSACTIONS\n------------\n",
-            members.concat()
-        )
-    }
-
-    fn transaction(place: u32, name: &str, thread: u32, query: u32) -> String {
-        format!(
-            "*** ({place}) TRANSACTION:\nTRANSACTION {name}, ACTIVE 0 sec starting index read\n\
-             mysql tables in use 2, locked 2\n\
-             MySQL thread id {thread}, OS thread handle 140426316080832, query id {query} localhost root updating\n\
-             update t set v=1 where id=1\n\n"
-        )
-    }
-
-    /// As MySQL 9 writes it, shortened: each has the record that the other wants; the second in this mode.
-    fn mysql(second: &str) -> String {
-        let member = |place: u32, mode: &str| {
-            let (number, own, other) = (1575 + place, place, 3 - place);
-            let title = transaction(place, &number.to_string(), 10 + place, 15 + place);
-            let holds = lock_text(number, mode, &[(own + 1, &format!("8000000{own}"))]);
-            let wants = lock_text(number, WAITING, &[(other + 1, &format!("8000000{other}"))]);
-            format!(
-                "{title}*** ({place}) HOLDS THE LOCK(S):\n{holds}\
-                 *** ({place}) WAITING FOR THIS LOCK TO BE GRANTED:\n{wants}"
-            )
-        };
-        status([member(1, EXCLUSIVE), member(2, second)])
-    }
-
-    /// As MariaDB 10.11 writes it, shortened: both want a record that one of them has shared. 0 is a reader.
-    fn mariadb(numbers: [u32; 2], holder: u32) -> String {
-        let member = |place: u32| {
-            let number = numbers[place as usize - 1];
-            let name = if number == 0 { "(0x7f4f303e2680)".to_owned() } else { number.to_string() };
-            let title = transaction(place, &name, 13 - place, 75 - place);
-            let record = [(2, "80000001")];
-            let wants = lock_text(number, WAITING, &record);
-            let conflicts = lock_text(holder, "lock mode S locks rec but not gap", &record);
-            format!(
-                "{title}*** WAITING FOR THIS LOCK TO BE GRANTED:\n{wants}*** CONFLICTING WITH:\n{conflicts}\n"
-            )
-        };
-        status([member(1), member(2)])
-    }
-
-    fn report(status: &str) -> DeadlockReport {
-        InnodbDeadlock::read(status).unwrap().report(&Dictionary::default()).unwrap()
-    }
-
-    #[test]
-    fn each_wait_is_read_with_what_is_in_the_way() {
-        for (status, expected) in [
-            (
-                mysql(EXCLUSIVE),
-                [
-                    "11 wants row 0x80000002, X,REC_NOT_GAP; 12: [held row 0x80000002, X,REC_NOT_GAP]",
-                    "12 wants row 0x80000001, X,REC_NOT_GAP; 11: [held row 0x80000001, X,REC_NOT_GAP]",
-                ],
-            ),
-            // MySQL lists the request of a member under HOLDS, if that is what the other is behind.
-            (
-                mysql(WAITING),
-                [
-                    "11 wants row 0x80000002, X,REC_NOT_GAP; 12: [queued row 0x80000002, X,REC_NOT_GAP]",
-                    "12 wants row 0x80000001, X,REC_NOT_GAP; 11: [held row 0x80000001, X,REC_NOT_GAP]",
-                ],
-            ),
-            // Without a number it is not known whose lock it is.
-            (
-                mariadb([0, 0], 0),
-                [
-                    "12 wants row 0x80000001, X,REC_NOT_GAP; 11: []",
-                    "11 wants row 0x80000001, X,REC_NOT_GAP; 12: []",
-                ],
-            ),
-            // The failure that this prevents: who only waits was said to hold the lock that is shown under both.
-            (
-                mariadb([263, 264], 264),
-                [
-                    "12 wants row 0x80000001, X,REC_NOT_GAP; 11: [held row 0x80000001, S,REC_NOT_GAP]",
-                    "11 wants row 0x80000001, X,REC_NOT_GAP; 12: [queued row 0x80000001, X,REC_NOT_GAP]",
-                ],
-            ),
-        ] {
-            let describe = |DeadlockWait { waiter, holder, wanted, blocking }| {
-                let lock = |SessionLock { session, target, granted }| {
-                    assert_eq!(session, holder);
-                    format!("{} {target}", if granted { "held" } else { "queued" })
-                };
-                let blocking: Vec<String> = blocking.into_iter().map(lock).collect();
-                let (wanted, blocking) = (wanted.unwrap(), blocking.join("; "));
-                format!("{waiter} wants {wanted}; {holder}: [{blocking}]")
-                    .replace(" of lab.t (PRIMARY)", "")
-            };
-            let waits: Vec<_> = report(&status).waits.into_iter().map(describe).collect();
-            assert_eq!(waits, expected);
-        }
-    }
-
-    #[test]
-    fn a_deadlock_is_told_from_another() {
-        assert_eq!(report(&mysql(EXCLUSIVE)).id, "2026-11-16 02:15:31 1404264105141121617");
-        assert!(InnodbDeadlock::read("").is_none());
-    }
-
-    proptest! {
-        /// Cut and glued anywhere, it is a deadlock or it is none.
-        #[test]
-        fn garbage_is_only_garbage(cuts in proptest::collection::vec((0usize..4000, 0usize..4000), 1..6)) {
-            for text in [mysql(EXCLUSIVE), mariadb([0, 0], 0)] {
-                let glued: String =
-                    cuts.iter().filter_map(|(a, b)| text.get(*a.min(b)..*a.max(b))).collect();
-                let status = format!("\nLATEST DETECTED DEADLOCK\n{glued}");
-                if let Some(deadlock) = InnodbDeadlock::read(&status) {
-                    deadlock.report(&Dictionary::default());
-                }
-            }
-        }
-    }
-}
+mod tests;

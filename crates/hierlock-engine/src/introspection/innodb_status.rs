@@ -1,11 +1,12 @@
-//! Reads `SHOW ENGINE INNODB STATUS`: transactions and their locks. What cannot be read is left out. Pure.
+//! Parses the transactions and locks of `SHOW ENGINE INNODB STATUS`. Unreadable parts are left out. Pure.
 
 use super::conflict::InnodbMode;
+use super::deadlock_dump::DeadlockLock;
 use super::dictionary::Dictionary;
 use super::{LockKind, LockTarget, SessionLock};
 use crate::row::{CellRow, cell};
 
-/// Asks InnoDB for the text; it is in the third column of the only row.
+/// The query for the status. The text is in the third column of the only row.
 pub const QUERY: &str = "SHOW ENGINE INNODB STATUS";
 
 pub(super) fn text(rows: &[CellRow]) -> &str {
@@ -15,22 +16,22 @@ pub(super) fn text(rows: &[CellRow]) -> &str {
 /// A transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InnodbTransaction {
-    /// The number of its session.
+    /// The process id of its session.
     pub thread: Option<i64>,
-    /// The server's number of its statement.
+    /// The query id of its statement.
     pub query: Option<u64>,
-    /// What it waits for, and for how long, in whatever unit the server counts.
+    /// The lock that it waits for, and the duration, in the unit of the server.
     pub waits: Option<(InnodbLock, u64)>,
-    /// How many locks it has, as it says.
+    /// The number of locks, as the status reports it.
     pub count: usize,
-    /// Those that are listed: with what it waits for, if all are.
+    /// The listed locks. If all are listed, they include the one it waits for.
     pub locks: Vec<InnodbLock>,
-    /// There are more than are listed.
+    /// Whether there are more locks than are listed.
     pub is_cut: bool,
 }
 
 impl InnodbTransaction {
-    /// Why not all of its locks are listed, if so.
+    /// Returns the reason why not all of its locks are listed, if that is so.
     pub fn incomplete(&self) -> Option<&'static str> {
         if self.is_cut {
             Some("MariaDB lists only ten locks of a transaction")
@@ -45,44 +46,44 @@ impl InnodbTransaction {
 /// A lock on a table, or on records of one page of an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InnodbLock {
-    /// Its database.
+    /// The database.
     pub schema: String,
-    /// Its table.
+    /// The table.
     pub table: String,
-    /// None for a whole table.
+    /// The index. None for a table lock.
     pub index: Option<String>,
-    /// Where the page is.
+    /// The tablespace id and page number.
     pub page: (u64, u64),
-    /// In the words of MySQL's table of locks, so that both say the same: `X,REC_NOT_GAP`.
+    /// The mode in the format of MySQL's `data_locks`: `X,REC_NOT_GAP`.
     pub mode: String,
-    /// Not granted yet.
+    /// Whether the lock is not granted yet.
     pub is_waiting: bool,
-    /// The number of the transaction; 0 before it has changed anything.
+    /// The transaction id; 0 before the transaction has changed anything.
     pub owner: u64,
-    /// Those that it is on; none for a table, or if the page was not in memory.
+    /// The locked records; none for a table lock, or if the page was not in memory.
     pub records: Vec<InnodbRecord>,
 }
 
-/// A record of a page.
+/// A record on a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InnodbRecord {
-    /// Its number on the page; that of the end of the index is 1.
+    /// The heap number on the page. The supremum record has 1.
     pub heap: u64,
-    /// Its fields in hexadecimal, as far as they are written; an ellipsis is behind one that is cut, null is none.
+    /// The fields in hexadecimal, as far as they are listed. An ellipsis marks a truncated field, None is NULL.
     pub fields: Vec<Option<String>>,
 }
 
-/// The number of the record that stands for the end of an index.
+/// The heap number of the supremum record, the end of an index.
 const SUPREMUM: u64 = 1;
 
-/// All transactions. The section of the last deadlock looks the same, and comes before.
+/// Returns all transactions. The section of the last deadlock has the same format, and comes earlier.
 pub fn transactions(status: &str) -> Vec<InnodbTransaction> {
     let Some((_, section)) = status.split_once("\nTRANSACTIONS\n") else { return Vec::new() };
     let section = section.split_once("\nFILE I/O\n").map_or(section, |(section, _)| section);
     section.split("\n---TRANSACTION ").skip(1).map(transaction).collect()
 }
 
-/// Reads one block, from behind `TRANSACTION `.
+/// Parses one block, after `TRANSACTION `.
 fn transaction(text: &str) -> InnodbTransaction {
     let mut transaction = InnodbTransaction::default();
     let (mut waited, mut wanted, mut in_wait) = (0, Vec::new(), false);
@@ -100,24 +101,24 @@ fn transaction(text: &str) -> InnodbTransaction {
         } else if line.contains("SUPPRESSING FURTHER PRINTS") {
             transaction.is_cut = true;
         } else {
-            read_lock(if in_wait { &mut wanted } else { &mut transaction.locks }, line);
+            parse_lock(if in_wait { &mut wanted } else { &mut transaction.locks }, line);
         }
     }
     transaction.waits = wanted.pop().map(|lock| (lock, waited));
     transaction
 }
 
-/// Reads a line that begins a lock, or belongs to the last one.
-pub(super) fn read_lock(locks: &mut Vec<InnodbLock>, line: &str) {
+/// Parses a line that begins a lock or belongs to the last one.
+pub(super) fn parse_lock(locks: &mut Vec<InnodbLock>, line: &str) {
     if let Some(lock) = lock_line(line) {
         locks.push(lock);
     } else if let Some(lock) = locks.last_mut() {
-        lock.read_record(line);
+        lock.parse_record(line);
     }
 }
 
-/// `RECORD LOCKS space id 5 page no 3 n bits 320 index PRIMARY of table `lab`.`t` trx id 30 lock mode S
-/// locks rec but not gap waiting`, or ``TABLE LOCK table `lab`.`t` trx id 30 lock mode IX``.
+/// Parses ``RECORD LOCKS space id 5 page no 3 n bits 320 index PRIMARY of table `lab`.`t` trx id 30 lock mode S
+/// locks rec but not gap waiting`` or ``TABLE LOCK table `lab`.`t` trx id 30 lock mode IX``.
 fn lock_line(line: &str) -> Option<InnodbLock> {
     let mut lock = InnodbLock::default();
     let rest = if let Some(rest) = line.strip_prefix("RECORD LOCKS space id ") {
@@ -130,7 +131,7 @@ fn lock_line(line: &str) -> Option<InnodbLock> {
     };
     let (table, rest) = rest.split_once(" trx id ")?;
     (lock.schema, lock.table) = names(table)?;
-    lock.owner = first_number(rest)?;
+    lock.owner = transaction_number(rest)?;
     let mode = rest.split_once("lock mode ").or_else(|| rest.split_once("lock_mode "))?.1;
     lock.mode = mode.split(' ').next()?.replace("AUTO-INC", "AUTO_INC");
     for (words, word) in [
@@ -146,14 +147,14 @@ fn lock_line(line: &str) -> Option<InnodbLock> {
     Some(lock)
 }
 
-/// Reads `` `lab`.`t` ``, however the settings of the server and the session quote it; a partition is left out.
+/// Parses `` `lab`.`t` `` in any quotes, which depend on the settings of server and session. A partition is left out.
 fn names(text: &str) -> Option<(String, String)> {
     let (schema, rest) = name(text.trim())?;
     let (table, _) = name(rest.strip_prefix('.')?)?;
     Some((schema, table))
 }
 
-/// The name that a text begins with, and what stands behind it. A quote in a quoted name is doubled.
+/// Returns the name at the start of a text, and the rest. A quote in a quoted name is doubled.
 fn name(text: &str) -> Option<(String, &str)> {
     let Some(quote) = text.chars().next().filter(|c| ['`', '"'].contains(c)) else {
         let end = text.find(['.', ' ', '/']).unwrap_or(text.len());
@@ -170,34 +171,46 @@ fn name(text: &str) -> Option<(String, &str)> {
     None
 }
 
+/// Parses a transaction id. Old servers write its two halves, `0 1234`, or hexadecimal digits, `2F5C3`.
+pub(super) fn transaction_number(text: &str) -> Option<u64> {
+    let end = text.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(text.len());
+    let (word, rest) = text.split_at(end);
+    let number = word.parse().or_else(|_| u64::from_str_radix(word, 16)).ok()?;
+    match rest.strip_prefix(' ').and_then(first_number) {
+        Some(low) => Some(number << 32 | low & 0xffff_ffff),
+        None => Some(number),
+    }
+}
+
 pub(super) fn first_number(text: &str) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     text[..end].parse().ok()
 }
 
 impl InnodbLock {
-    /// Reads ` 0: len 4; hex 80000001; asc     ;;`, below `Record lock, heap no 2 PHYSICAL RECORD: …`.
-    fn read_record(&mut self, line: &str) {
+    /// Parses ` 0: len 4; hex 80000001; asc     ;;`, below `Record lock, heap no 2 PHYSICAL RECORD: …`.
+    fn parse_record(&mut self, line: &str) {
         if let Some(rest) = line.strip_prefix("Record lock, heap no ") {
             let heap = first_number(rest).unwrap_or(0);
             self.records.push(InnodbRecord { heap, fields: Vec::new() });
         } else if let Some(record) = self.records.last_mut()
-            && let Some((number, field)) = line.strip_prefix(' ').and_then(|it| it.split_once(": "))
+            && let Some((number, field)) =
+                line.strip_prefix(' ').and_then(|line| line.split_once(": "))
             && number.parse() == Ok(record.fields.len())
         {
             let hex = field.split_once("; hex ").and_then(|(_, hex)| hex.split_once(';'));
-            // Of a long one only the beginning is written.
+            // Only the beginning of a long field is listed.
             let end = if field.contains("(total ") { "…" } else { "" };
             record.fields.push(hex.map(|(hex, _)| format!("{hex}{end}")));
         }
     }
 
-    /// Its schema, table and index; none for a whole table.
+    /// Returns schema, table and index; None for a table lock.
     pub(super) fn index(&self) -> Option<[&str; 3]> {
         Some([&self.schema, &self.table, self.index.as_deref()?])
     }
 
-    /// Returns whether one who waits for this lock waits because of the other. As InnoDB itself decides.
+    /// Returns whether a request for this lock waits for the other, by the rules of InnoDB.
     pub fn waits_for(&self, other: &Self) -> bool {
         let (Some(wanted), Some(held)) =
             (InnodbMode::parse(&self.mode), InnodbMode::parse(&other.mode))
@@ -218,13 +231,24 @@ impl InnodbLock {
         self.records.iter().find(is_shared).filter(|_| self.page == other.page)
     }
 
-    /// The other lock, as far as it is on the record that this one is for.
+    /// Returns the part of the other lock that is on the same record as this one.
     pub(super) fn shared_part(&self, other: &Self) -> Self {
         let mut part = other.clone();
         if let Some(shared) = self.shared_record(other) {
             part.records.retain(|record| record.heap == shared.heap);
         }
         part
+    }
+
+    /// Returns the lock as locks of a deadlock member: one per record, or the table.
+    pub(super) fn dump_locks(&self, dictionary: &Dictionary) -> impl Iterator<Item = DeadlockLock> {
+        let columns =
+            self.index().map(|index| dictionary.names(index).to_vec()).unwrap_or_default();
+        self.session_locks(0, dictionary).map(move |lock| DeadlockLock {
+            target: lock.target,
+            columns: columns.clone(),
+            granted: lock.granted,
+        })
     }
 
     fn target(&self, record: Option<&InnodbRecord>, dictionary: &Dictionary) -> LockTarget {
@@ -238,12 +262,12 @@ impl InnodbLock {
         LockTarget::of_record(index, name, &self.mode)
     }
 
-    /// What one who waits for it wants: a wait is for one record, or for a table.
+    /// Returns the target of a wait, which is for one record or for a table.
     pub(super) fn wanted(&self, dictionary: &Dictionary) -> LockTarget {
         self.target(self.records.first(), dictionary)
     }
 
-    /// The same as locks of its session: of each record, or of the table.
+    /// Returns the lock as locks of its session: one per record, or the table.
     pub(super) fn session_locks(
         &self,
         session: i64,
@@ -263,7 +287,7 @@ pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A lock on records, each by its place on the page and its first field, as both servers write it.
+    /// Formats a lock on records, given by heap number and first field, as both servers write it.
     pub(crate) fn lock_text(owner: u32, mode: &str, records: &[(u32, &str)]) -> String {
         let record = |(heap, hex): &(u32, &str)| {
             format!(
@@ -278,7 +302,7 @@ pub(super) mod tests {
         )
     }
 
-    /// As MariaDB 10.11 writes it with its locks, shortened: a reader and an inserter wait for a holder.
+    /// A shortened status of MariaDB 10.11 with lock output: a reader and an inserter wait for a holder.
     fn status() -> String {
         let transaction = |name: &str, count: &str, thread: u32, query: u32, waits: &str| {
             format!(
@@ -313,9 +337,9 @@ pub(super) mod tests {
         .concat()
     }
 
-    /// The waits of sessions in a mode with ANSI_QUOTES were not seen.
+    /// The failure this prevents: waits of sessions with ANSI_QUOTES were not found.
     #[test]
-    fn names_are_read_however_they_are_quoted() {
+    fn names_are_parsed_in_any_quotes() {
         for (text, schema, table) in [
             ("`lab`.`t`", "lab", "t"),
             ("`lab`.`t` /* Partition `p0` */", "lab", "t"),
@@ -323,8 +347,8 @@ pub(super) mod tests {
             ("lab.t", "lab", "t"),
             ("`a``b`.`t.u`", "a`b", "t.u"),
         ] {
-            let read = names(text).unwrap_or_else(|| panic!("{text}"));
-            assert_eq!(read, (schema.to_owned(), table.to_owned()), "{text}");
+            let parsed = names(text).unwrap_or_else(|| panic!("{text}"));
+            assert_eq!(parsed, (schema.to_owned(), table.to_owned()), "{text}");
         }
         for garbage in ["", "`lab", "`lab`", "`lab`.", ".t"] {
             assert_eq!(names(garbage), None, "{garbage}");
@@ -332,25 +356,25 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn transactions_are_read_with_their_locks() {
+    fn transactions_are_parsed_with_their_locks() {
         let transactions = transactions(&status());
-        let threads: Vec<_> = transactions.iter().map(|it| it.thread).collect();
-        assert_eq!(threads, [Some(11), Some(8), Some(7)], "not that of the deadlock");
+        let threads: Vec<_> = transactions.iter().map(|transaction| transaction.thread).collect();
+        assert_eq!(threads, [Some(11), Some(8), Some(7)], "the deadlock section is not included");
         let [reader, inserter, holder] = &transactions[..] else { panic!("{transactions:?}") };
         assert_eq!((reader.query, reader.count, reader.is_cut), (Some(26), 2, false));
         assert_eq!((holder.waits.as_ref(), holder.locks.len(), holder.is_cut), (None, 3, true));
         let (wanted, waited) = reader.waits.as_ref().unwrap();
         assert_eq!((*waited, wanted.page, wanted.records.len()), (151_975, (5, 3), 1));
         assert_eq!(wanted.records[0].fields[0].as_deref(), Some("80000001"));
-        let in_way = |wanted: &InnodbLock| {
+        let conflicts = |wanted: &InnodbLock| {
             holder.locks.iter().map(|lock| wanted.waits_for(lock)).collect::<Vec<_>>()
         };
-        assert_eq!(in_way(wanted), [false, true, false]);
-        assert_eq!(in_way(&inserter.waits.as_ref().unwrap().0), [false, false, true]);
+        assert_eq!(conflicts(wanted), [false, true, false]);
+        assert_eq!(conflicts(&inserter.waits.as_ref().unwrap().0), [false, false, true]);
     }
 
     #[test]
-    fn locks_are_written_in_the_words_of_mysql() {
+    fn locks_have_the_format_of_mysql() {
         let (transactions, dictionary) = (transactions(&status()), Dictionary::default());
         let (insert, _) = transactions[1].waits.as_ref().unwrap();
         let locks = [insert].into_iter().chain(&transactions[2].locks);
@@ -369,7 +393,7 @@ pub(super) mod tests {
 
     proptest! {
         #[test]
-        fn garbage_is_only_garbage(cuts in proptest::collection::vec((0usize..4000, 0usize..4000), 1..6)) {
+        fn garbage_does_not_panic(cuts in proptest::collection::vec((0usize..4000, 0usize..4000), 1..6)) {
             let text = status();
             let glued: String =
                 cuts.iter().filter_map(|(a, b)| text.get(*a.min(b)..*a.max(b))).collect();

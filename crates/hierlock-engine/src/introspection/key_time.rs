@@ -1,9 +1,9 @@
-//! Dates and times of keys, from the bytes in which InnoDB stores them. Pure; tested with the other values of keys.
+//! Dates and times in keys, decoded from InnoDB's storage format. Pure; tested with the other key values.
 
 use super::key_value::big_endian;
 use jiff::Timestamp;
 
-/// `.345`, of the bytes behind the seconds.
+/// Formats the fraction of a second: `.345`.
 fn fraction(value: u64, digits: usize) -> String {
     if digits == 0 {
         return String::new();
@@ -12,7 +12,7 @@ fn fraction(value: u64, digits: usize) -> String {
     format!(".{}", &format!("{micros:06}")[..digits])
 }
 
-/// The bytes of the seconds, and those behind.
+/// Splits the bytes into those of the seconds and the number of the fraction.
 fn split(bytes: &[u8], seconds: usize, digits: usize) -> Option<(&[u8], u64)> {
     let (whole, rest) = bytes.split_at_checked(seconds)?;
     let rest = Some(rest).filter(|rest| rest.len() == digits.div_ceil(2))?;
@@ -28,12 +28,12 @@ pub(super) fn date_time(bytes: &[u8], digits: usize) -> Option<String> {
     Some(format!("'{year:04}-{month:02}-{day:02} {time}{fraction}'"))
 }
 
-/// Hours, minutes and seconds in one number.
+/// Formats hours, minutes and seconds that are packed in one number.
 fn clock(packed: u64) -> String {
     format!("{:02}:{:02}:{:02}", packed >> 12, packed >> 6 & 63, packed & 63)
 }
 
-/// In UTC: how a session writes it depends on its time zone.
+/// Formats a timestamp in UTC, because sessions print it in their own time zones.
 pub(super) fn timestamp(bytes: &[u8], digits: usize) -> Option<String> {
     let (whole, rest) = split(bytes, 4, digits)?;
     let time = Timestamp::from_second(big_endian(whole)? as i64).ok()?;
@@ -42,10 +42,10 @@ pub(super) fn timestamp(bytes: &[u8], digits: usize) -> Option<String> {
 }
 
 pub(super) fn time(bytes: &[u8], digits: usize) -> Option<String> {
-    let behind = digits.div_ceil(2);
-    (bytes.len() == 3 + behind).then_some(())?;
+    let fraction_bytes = digits.div_ceil(2);
+    (bytes.len() == 3 + fraction_bytes).then_some(())?;
     let signed = big_endian(bytes)? as i64 - (1 << (8 * bytes.len() - 1));
     let (sign, packed) = (if signed < 0 { "-" } else { "" }, signed.unsigned_abs());
-    let rest = packed & ((1 << (8 * behind)) - 1);
-    Some(format!("'{sign}{}{}'", clock(packed >> (8 * behind)), fraction(rest, digits)))
+    let rest = packed & ((1 << (8 * fraction_bytes)) - 1);
+    Some(format!("'{sign}{}{}'", clock(packed >> (8 * fraction_bytes)), fraction(rest, digits)))
 }

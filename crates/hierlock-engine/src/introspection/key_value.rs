@@ -1,33 +1,33 @@
-//! The values of keys, from the bytes of InnoDB to what a person would write; what cannot be read stays bytes. Pure.
+//! Key values, decoded from InnoDB's storage format to readable text. Undecodable values stay hexadecimal. Pure.
 
 use super::key_time::{date_time, time, timestamp};
 
-/// How a column is stored.
+/// The storage format of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum KeyColumn {
     Signed,
     Unsigned,
     Date,
     Year,
-    /// With so many digits of a second.
+    /// With this number of fractional digits.
     DateTime(usize),
     Timestamp(usize),
     Time(usize),
-    /// All digits, and those behind the point.
+    /// The number of all digits, and of those after the point.
     Decimal(usize, usize),
     Float,
     Double,
-    /// The names of its values.
+    /// The values.
     Enum(Vec<String>),
     Set(Vec<String>),
-    /// In this character set.
+    /// The character set.
     Text(String),
     /// Anything else.
     Bytes,
 }
 
 impl KeyColumn {
-    /// From the words of `information_schema.COLUMNS`: `decimal(10,2)`, and `utf8mb4`.
+    /// Parses `COLUMN_TYPE` and `CHARACTER_SET_NAME` of `information_schema.COLUMNS`: `decimal(10,2)`, `utf8mb4`.
     pub(super) fn parse(column_type: &str, charset: &str) -> Self {
         let end = column_type.find(['(', ' ']).unwrap_or(column_type.len());
         let (name, rest) = column_type.split_at(end);
@@ -55,8 +55,37 @@ impl KeyColumn {
         }
     }
 
-    /// Writes a value from its bytes in hexadecimal. Behind the beginning of a long one there is an ellipsis.
-    pub(super) fn write(&self, hex: &str) -> String {
+    /// Guesses the key columns of a record from the bytes of its fields.
+    pub(super) fn guess_all(fields: &[Option<String>]) -> Vec<Self> {
+        let length = |field: Option<&Option<String>>| field?.as_ref().map(|hex| hex.len() / 2);
+        // The key of a clustered index is followed by the transaction id (6 bytes) and the roll pointer (7 bytes).
+        let is_end = |at: &usize| {
+            length(fields.get(*at)) == Some(6) && length(fields.get(at + 1)) == Some(7)
+        };
+        let end = (1..fields.len()).find(is_end).unwrap_or(fields.len());
+        let guess = |field: &Option<String>| Self::guess(field.as_deref().unwrap_or_default());
+        fields[..end].iter().map(guess).collect()
+    }
+
+    /// Most keys are small numbers, signed or unsigned, or text.
+    fn guess(hex: &str) -> Self {
+        let digits = hex.trim_end_matches('…');
+        let Some(bytes) = bytes(digits) else { return KeyColumn::Bytes };
+        let is_text =
+            std::str::from_utf8(&bytes).is_ok_and(|text| !text.contains(char::is_control));
+        match (bytes.len(), &bytes[..]) {
+            (1..=4 | 8, [0x80, rest @ ..]) if rest.first().is_none_or(|byte| *byte < 0x80) => {
+                KeyColumn::Signed
+            }
+            (2..=4 | 8, [0x7f, 0x80..=0xff, ..]) => KeyColumn::Signed,
+            (2..=4 | 8, [0, ..]) => KeyColumn::Unsigned,
+            _ if is_text => KeyColumn::Text("utf8mb4".to_owned()),
+            _ => KeyColumn::Bytes,
+        }
+    }
+
+    /// Formats a value from its bytes in hexadecimal. An ellipsis at the end marks a truncated value.
+    pub(super) fn format(&self, hex: &str) -> String {
         let digits = hex.trim_end_matches('…');
         let is_cut = digits.len() < hex.len();
         let value = bytes(digits).and_then(|bytes| match self {
@@ -66,10 +95,10 @@ impl KeyColumn {
         value.unwrap_or_else(|| format!("0x{}", hex.to_uppercase()))
     }
 
-    /// Writes a value that MySQL's table of locks has written: a number, a quoted text, or bytes.
-    pub(super) fn rewrite(&self, data: &str) -> String {
+    /// Formats a value of MySQL's `data_locks`: a number, a quoted text, or hexadecimal bytes.
+    pub(super) fn reformat(&self, data: &str) -> String {
         if let Some(hex) = data.strip_prefix("0x") {
-            return self.write(hex);
+            return self.format(hex);
         }
         if let Some(text) = data.strip_prefix('\'').and_then(|text| text.strip_suffix('\'')) {
             return format!("'{}'", text.trim_end_matches(' '));
@@ -81,12 +110,12 @@ impl KeyColumn {
     fn value(&self, bytes: &[u8]) -> Option<String> {
         match self {
             KeyColumn::Unsigned => big_endian(bytes).map(|number| number.to_string()),
-            // Stored with the sign turned over, so that bytes sort as numbers do.
+            // The sign bit is inverted, so that the bytes sort like the numbers.
             KeyColumn::Signed => {
                 let number = i128::from(big_endian(bytes)?);
                 Some((number - (1i128 << (8 * bytes.len() - 1))).to_string())
             }
-            // The first bit is a sign, turned over.
+            // The first bit is an inverted sign.
             KeyColumn::Date => self.decode(big_endian(bytes)? & 0x7f_ffff),
             KeyColumn::Year | KeyColumn::Enum(_) | KeyColumn::Set(_) => {
                 self.decode(big_endian(bytes)?)
@@ -94,14 +123,14 @@ impl KeyColumn {
             KeyColumn::DateTime(digits) => date_time(bytes, *digits),
             KeyColumn::Timestamp(digits) => timestamp(bytes, *digits),
             KeyColumn::Time(digits) => time(bytes, *digits),
-            KeyColumn::Decimal(all, behind) => decimal(bytes, *all, *behind),
+            KeyColumn::Decimal(precision, scale) => decimal(bytes, *precision, *scale),
             KeyColumn::Float => Some(f32::from_le_bytes(bytes.try_into().ok()?).to_string()),
             KeyColumn::Double => Some(f64::from_le_bytes(bytes.try_into().ok()?).to_string()),
             KeyColumn::Text(_) | KeyColumn::Bytes => None,
         }
     }
 
-    /// Writes what is stored as a number and is none; None of a column that is stored otherwise.
+    /// Formats a value that is stored as a number but is not one. None for other column types.
     fn decode(&self, number: u64) -> Option<String> {
         match self {
             KeyColumn::Date => {
@@ -111,7 +140,7 @@ impl KeyColumn {
             KeyColumn::Year if number == 0 => Some("0000".to_owned()),
             KeyColumn::Year => Some((1900 + number).to_string()),
             KeyColumn::Enum(values) => match number.checked_sub(1) {
-                // What was not one of the values.
+                // The empty value of an invalid insert.
                 None => Some("''".to_owned()),
                 Some(index) => values.get(index as usize).map(|value| format!("'{value}'")),
             },
@@ -126,7 +155,7 @@ impl KeyColumn {
     }
 }
 
-/// The fields of a key as MySQL's table of locks writes them: `'it''s, here', 5, 0x0A`.
+/// Splits a key of MySQL's `data_locks` into fields: `'it''s, here', 5, 0x0A`.
 pub(super) fn fields(data: &str) -> Vec<&str> {
     let (mut fields, mut begin, mut is_quoted) = (Vec::new(), 0, false);
     for (at, c) in data.char_indices() {
@@ -141,7 +170,7 @@ pub(super) fn fields(data: &str) -> Vec<&str> {
     fields
 }
 
-/// `('x','it''s')`
+/// Parses `('x','it''s')`.
 fn quoted_list(text: &str) -> Vec<String> {
     let inside = text.trim().strip_prefix('(').and_then(|text| text.rsplit_once(')'));
     let inside = inside.map_or("", |(inside, _)| inside);
@@ -161,16 +190,16 @@ pub(super) fn big_endian(bytes: &[u8]) -> Option<u64> {
 }
 
 fn text(charset: &str, bytes: &[u8], is_cut: bool) -> Option<String> {
-    let read: String = match charset {
+    let decoded: String = match charset {
         "utf8" | "utf8mb3" | "utf8mb4" | "ascii" => match std::str::from_utf8(bytes) {
             Ok(text) => text.to_owned(),
-            // In the middle of a character.
+            // The value is truncated within a character.
             Err(error) if is_cut && error.error_len().is_none() => {
                 String::from_utf8_lossy(&bytes[..error.valid_up_to()]).into_owned()
             }
             Err(_) => return None,
         },
-        // Between these it is not the Latin-1 of others.
+        // In this range latin1 of MySQL differs from ISO 8859-1.
         "latin1" if bytes.iter().any(|byte| (0x80..0xa0).contains(byte)) => return None,
         "latin1" => bytes.iter().map(|byte| char::from(*byte)).collect(),
         "utf16" | "ucs2" => {
@@ -183,17 +212,18 @@ fn text(charset: &str, bytes: &[u8], is_cut: bool) -> Option<String> {
         }
         _ => return None,
     };
-    let read = read.replace('\'', "''");
-    let shown = if is_cut { format!("{read}…") } else { read.trim_end_matches(' ').to_owned() };
+    let decoded = decoded.replace('\'', "''");
+    let shown =
+        if is_cut { format!("{decoded}…") } else { decoded.trim_end_matches(' ').to_owned() };
     Some(format!("'{shown}'"))
 }
 
-/// Nine digits in four bytes, fewer in fewer; the first bit says that it is not negative.
-fn decimal(bytes: &[u8], all: usize, behind: usize) -> Option<String> {
+/// Decodes groups of nine digits in four bytes, smaller groups in fewer. The first bit is set for positive numbers.
+fn decimal(bytes: &[u8], precision: usize, scale: usize) -> Option<String> {
     const BYTES: [usize; 10] = [0, 1, 1, 2, 2, 3, 3, 4, 4, 4];
-    let before = all.checked_sub(behind)?;
-    let full = std::iter::repeat_n(9, before / 9 + behind / 9);
-    let groups = [before % 9].into_iter().chain(full).chain([behind % 9]);
+    let before = precision.checked_sub(scale)?;
+    let full = std::iter::repeat_n(9, before / 9 + scale / 9);
+    let groups = [before % 9].into_iter().chain(full).chain([scale % 9]);
     let (sign, flip) = if bytes.first()? & 0x80 == 0 { ("-", 0xff) } else { ("", 0) };
     let mut bytes: Vec<u8> = bytes.iter().map(|byte| byte ^ flip).collect();
     bytes[0] ^= 0x80;
@@ -214,10 +244,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The bytes are those of the servers, in a table with a column of each type.
+    /// The bytes are from real servers, from a table with a column of each type.
     #[test]
-    fn bytes_of_keys_become_values() {
-        for (column, charset, hex, written) in [
+    fn key_values_are_decoded() {
+        for (column, charset, hex, expected) in [
             ("int", "", "80000001", "1"),
             ("int(11)", "", "7fffffff", "-1"),
             ("bigint(20)", "", "8000000000000005", "5"),
@@ -254,13 +284,35 @@ mod tests {
             ("int", "", "zz", "0xZZ"),
             ("varchar(5)", "utf8mb4", "é", "0xÉ"),
         ] {
-            assert_eq!(KeyColumn::parse(column, charset).write(hex), written, "{column}");
+            assert_eq!(KeyColumn::parse(column, charset).format(hex), expected, "{column}");
         }
     }
 
     #[test]
-    fn what_the_table_of_locks_writes_becomes_the_same() {
-        for (column, data, written) in [
+    fn columns_are_guessed_from_their_bytes() {
+        for (hex, expected) in [
+            ("8000000a", "10"),
+            ("7fffffff", "-1"),
+            ("8000000000000005", "5"),
+            ("0000000000000014", "20"),
+            ("83", "0x83"),
+            ("80", "0"),
+            ("61646140", "'ada@'"),
+            ("e69db1e4baac", "'東京'"),
+            ("00112233445566778899aabbccddeeff", "0x00112233445566778899AABBCCDDEEFF"),
+            ("", "0x"),
+            ("zz", "0xZZ"),
+        ] {
+            assert_eq!(KeyColumn::guess(hex).format(hex), expected, "{hex}");
+        }
+        let fields = ["80000001", "000000000628", "8200000120011d", "70616964"];
+        let fields = fields.map(|hex| Some(hex.to_owned()));
+        assert_eq!(KeyColumn::guess_all(&fields), [KeyColumn::Signed], "only the key columns");
+    }
+
+    #[test]
+    fn values_of_data_locks_have_the_same_format() {
+        for (column, data, expected) in [
             ("date", "1037681", "'2026-11-17'"),
             ("year", "126", "2026"),
             ("enum('x','it''s')", "2", "'it''s'"),
@@ -271,19 +323,19 @@ mod tests {
             ("int", "NULL", "NULL"),
             ("char(5)", "'ab   '", "'ab'"),
         ] {
-            assert_eq!(KeyColumn::parse(column, "utf8mb4").rewrite(data), written, "{column}");
+            assert_eq!(KeyColumn::parse(column, "utf8mb4").reformat(data), expected, "{column}");
         }
         assert_eq!(fields("'it''s, here', 5, 0x0A"), ["'it''s, here'", "5", "0x0A"]);
     }
 
     proptest! {
         #[test]
-        fn garbage_is_only_garbage(column in "[a-z]{1,9}(\\([0-9]{1,3}(,[0-9]{1,3})?\\))?", hex in "([0-9a-f]{2}){0,20}") {
+        fn garbage_does_not_panic(column in "[a-z]{1,9}(\\([0-9]{1,3}(,[0-9]{1,3})?\\))?", hex in "([0-9a-f]{2}){0,20}") {
             for name in ["decimal", "time", "datetime", "timestamp", "enum", "set", "year", "date"] {
                 let column = column.replacen(|c: char| c.is_alphabetic(), name, 1);
                 for charset in ["", "utf8mb4", "utf16", "utf32"] {
-                    KeyColumn::parse(&column, charset).write(&hex);
-                    KeyColumn::parse(name, charset).write(&hex);
+                    KeyColumn::parse(&column, charset).format(&hex);
+                    KeyColumn::parse(name, charset).format(&hex);
                 }
             }
         }

@@ -1,30 +1,32 @@
-//! Locks, waits and deadlocks, in the same words for all servers.
+//! Locks, waits and deadlocks, in the same terms for all servers.
 
+use serde::Serialize;
 use std::fmt;
 
-/// What kind of lock is held or waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// The kind of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LockKind {
     /// A row, or an index record.
     Row,
-    /// The space before a record, also for an insert that wants into it.
+    /// The gap before an index record, also for an insert into it.
     Gap,
-    /// A whole table, by a statement on its rows or by LOCK TABLES.
+    /// A table, locked by a statement on its rows or by LOCK TABLES.
     Table,
     /// The definition of a table.
     Metadata,
-    /// An advisory key, or a lock by name (GET_LOCK).
+    /// An advisory key, or a user-level lock (GET_LOCK).
     Advisory,
-    /// The end of another transaction, on PostgreSQL: how a wait for a row shows there.
+    /// The end of another transaction: on PostgreSQL, a wait for a row is a wait for its transaction.
     Transaction,
-    /// A node of a tree, which a library locks by other means. No server lists one.
+    /// A node of a lock tree, which a library locks by other means. No server lists it.
     Node,
-    /// Something else, which is named.
+    /// Any other object, which is named.
     Other,
 }
 
 impl LockKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [LockKind; 8] = [
         LockKind::Row,
         LockKind::Gap,
@@ -36,7 +38,7 @@ impl LockKind {
         LockKind::Other,
     ];
 
-    /// Returns its name.
+    /// Returns the name.
     pub fn name(self) -> &'static str {
         match self {
             LockKind::Row => "row",
@@ -51,37 +53,39 @@ impl LockKind {
     }
 }
 
-/// What is locked, and in which mode: as much as the server tells.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// The object of a lock and its mode, as far as the server reports them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct LockTarget {
-    /// Its kind.
+    /// The kind.
     pub kind: LockKind,
     /// The database (MySQL, MariaDB) or schema (PostgreSQL) of the object, if it is in one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<String>,
-    /// The table, the key, or what else it is.
+    /// The table, key or other object.
     pub object: String,
     /// The index, for a row or a gap of InnoDB.
     pub index: Option<String>,
-    /// Which record, or the record behind the gap, such as `1` or `supremum`.
+    /// The record, or the record after the gap, such as `1` or `supremum`.
     pub record: Option<String>,
-    /// The mode, in the server's own words: `X,REC_NOT_GAP`, `AccessExclusiveLock`.
+    /// The mode as the server writes it: `X,REC_NOT_GAP`, `AccessExclusiveLock`.
     pub mode: String,
 }
 
 impl LockTarget {
-    /// Something that is in no schema and has no parts.
-    pub(super) fn new(kind: LockKind, object: impl Into<String>, mode: &str) -> Self {
-        let (object, mode) = (object.into(), mode.to_owned());
+    /// Returns a target without schema, index and record.
+    pub fn new(kind: LockKind, object: impl ToString, mode: impl ToString) -> Self {
+        let (object, mode) = (object.to_string(), mode.to_string());
         Self { kind, schema: None, object, index: None, record: None, mode }
     }
 
-    /// A table, or something that belongs to one.
+    /// Returns a table, or an object that belongs to one.
     pub(super) fn of_table(kind: LockKind, schema: &str, table: &str, mode: &str) -> Self {
         let schema = (!schema.is_empty()).then(|| schema.to_owned());
         Self { schema, ..Self::new(kind, table, mode) }
     }
 
-    /// A row or a gap of InnoDB, from the words of MySQL's tables of locks: `X,REC_NOT_GAP`, `X,GAP,INSERT_INTENTION`.
+    /// Returns a row or a gap of InnoDB, from the modes of MySQL's `data_locks`: `X,REC_NOT_GAP`,
+    /// `X,GAP,INSERT_INTENTION`.
     pub(super) fn of_record(index: [&str; 3], record: Option<String>, mode: &str) -> Self {
         let [schema, table, index] = index;
         let is_supremum = record.as_ref().is_some_and(|record| record.starts_with("supremum"));
@@ -117,66 +121,66 @@ impl fmt::Display for LockTarget {
     }
 }
 
-/// A session waits for others.
+/// A session that waits for a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockWait {
-    /// Who waits.
+    /// The process id of the waiting session.
     pub waiter: i64,
-    /// Who is in the way, ascending. Empty if the server does not tell. On PostgreSQL 0 is a prepared transaction, which
-    /// has no session.
+    /// The blockers, ascending. Empty if the server does not report them. On PostgreSQL 0 is a prepared transaction,
+    /// which has no session.
     pub blockers: Vec<i64>,
-    /// For what, if the server tells.
+    /// The lock that is waited for, if the server reports it.
     pub wanted: Option<LockTarget>,
 }
 
-/// A lock that a session has, or waits for.
+/// A lock that a session holds or waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionLock {
-    /// Whose.
+    /// The process id.
     pub session: i64,
-    /// On what.
+    /// The object and mode.
     pub target: LockTarget,
-    /// Whether it is held, not only wanted.
+    /// Whether the lock is held, not only wanted.
     pub granted: bool,
 }
 
 /// The locks of sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockList {
-    /// In order, each once.
+    /// The locks, sorted, without duplicates.
     pub locks: Vec<SessionLock>,
-    /// Of whom there are more.
+    /// The sessions whose locks are not all listed.
     pub incomplete: Vec<IncompleteLocks>,
 }
 
-/// Says that not all locks of a session are listed.
+/// A remark that not all locks of a session are listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IncompleteLocks {
-    /// Whose; None for everybody's.
+    /// The process id; None for all sessions.
     pub session: Option<i64>,
-    /// Why, in a sentence.
+    /// The reason, as a sentence.
     pub reason: String,
 }
 
-/// A deadlock that is over, as the server reports it.
+/// A resolved deadlock, as the server reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadlockReport {
-    /// Tells it from another. Empty on PostgreSQL, which reports it to the victim alone.
+    /// Distinguishes deadlocks. Empty on PostgreSQL, which reports a deadlock only to its victim.
     pub id: String,
-    /// Each waits for the next, the last for the first.
+    /// The waits: each session waits for the next, the last for the first.
     pub waits: Vec<DeadlockWait>,
 }
 
 /// One wait of a deadlock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadlockWait {
-    /// Who waited.
+    /// The process id of the waiting session.
     pub waiter: i64,
-    /// For whom.
+    /// The process id of its blocker.
     pub holder: i64,
-    /// For what, if the server tells.
+    /// The lock that was waited for, if the server reports it.
     pub wanted: Option<LockTarget>,
-    /// The locks and queued requests of the holder that were in the way, as far as they are reported.
+    /// The locks and queued requests of the blocker that caused the wait, as far as they are reported.
     pub blocking: Vec<SessionLock>,
 }
 
@@ -185,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_read_as_a_person_would_say_them() {
+    fn a_target_is_printed_with_its_record_table_index_and_mode() {
         let row = LockTarget {
             index: Some("PRIMARY".to_owned()),
             record: Some("1".to_owned()),

@@ -1,70 +1,73 @@
-//! What MariaDB tells. Its tables of waits sit on a cache that is renewed only when nobody has read it for 100 ms, so a
-//! busy reader never sees a wait; what InnoDB says of itself is live. With `innodb_status_output_locks` it lists (up to ten
-//! of) the locks of each transaction, from which follows who is in whose way. Only an administrator may switch that on;
-//! else, and beyond ten, the tables are asked once for each wait, after the quiet they need.
+//! Introspection of MariaDB. Its tables of waits are cached, and the cache is refreshed only after 100 ms without a
+//! read, so a busy reader never sees a wait. The InnoDB status is live. With `innodb_status_output_locks` it lists up
+//! to ten locks of each transaction, from which the blockers follow. Only an administrator may switch that on. Without
+//! it, and beyond ten locks, the tables are read once for each wait, after the necessary pause.
 //!
-//! Of metadata locks it tells only who holds them, and that only if the plugin `metadata_lock_info` is there; who waits is
-//! seen in the list of processes, and for what is seen in the statement.
+//! The holders of metadata locks are listed only by the plugin `metadata_lock_info`. Waiters are found in the process
+//! list, and the object that they wait for in their statements.
 
 use super::innodb_status::{self, InnodbLock, InnodbTransaction};
 use super::metadata::{MetadataLock, Namespace};
 use super::wait_list::WaitList;
 use super::{
-    IncompleteLocks, LockKind, LockList, LockTarget, Question, Result, ask_all, if_allowed,
+    IncompleteLocks, IntrospectionQuery, LockKind, LockList, LockTarget, Result, ask_all,
+    if_allowed, rows_if_allowed,
 };
 use crate::row::{CellRow, cell, number_cell};
 use crate::{Driver, StatementWords};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// Lists the locks of transactions from now on, for everybody.
+/// Switches the lock output on, for all clients.
 pub const ENABLE_LOCK_OUTPUT: &str = "SET GLOBAL innodb_status_output_locks = ON";
-/// Lists them no more.
+/// Switches the lock output off.
 pub const DISABLE_LOCK_OUTPUT: &str = "SET GLOBAL innodb_status_output_locks = OFF";
-/// Asks whether they are listed: `1` if so.
+/// The query for whether the lock output is on: `1` if so.
 pub const IS_LOCK_OUTPUT_ENABLED: &str = "SELECT @@innodb_status_output_locks";
 
-/// How long the tables of waits must be left alone to be renewed, and a little more.
+/// The time without a read after which the tables of waits are refreshed, with a margin.
 const CACHE_PAUSE: Duration = Duration::from_millis(110);
 
-/// How often they are read in vain. Others who read them too, with less patience, keep them old.
+/// The maximum number of reads. Other readers of the tables may keep the cache from being refreshed.
 const MAX_CACHE_READS: u32 = 8;
 
-/// When the tables of waits were last read, by anyone in this process. Everyone has to wait for it.
+/// The time of the last read of the tables of waits in this process. All readers share it.
 static LAST_READ: Mutex<Option<Instant>> = Mutex::const_new(None);
 
-/// The sessions of those who wait, and of those who are in the way.
+/// The process ids of waiters and blockers.
 const LOCK_WAITS: &str = "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id \
      FROM information_schema.INNODB_LOCK_WAITS w \
      JOIN information_schema.INNODB_TRX r ON r.trx_id = w.requesting_trx_id \
      JOIN information_schema.INNODB_TRX b ON b.trx_id = w.blocking_trx_id";
 
-/// A wait, told from another of the same session: session, statement, page and record.
+/// Distinguishes the waits of a session: process id, query id, page and heap number.
 type WaitKey = (i64, u64, (u64, u64), u64);
 
 #[derive(Debug, Default)]
-pub(super) struct MariadbMemory {
+pub(super) struct MariadbState {
     blockers: HashMap<WaitKey, Vec<i64>>,
     pub(super) may_enable_lock_output: bool,
 }
 
-impl Question<'_, '_> {
+impl IntrospectionQuery<'_, '_> {
     async fn transactions(&mut self) -> Result<Vec<InnodbTransaction>> {
-        Ok(read_transactions(&self.session.cells(innodb_status::QUERY).await?))
+        Ok(parse_transactions(&self.session.cells(innodb_status::QUERY).await?))
     }
 
-    /// Asks again if the listing of locks is off and may be switched on, and learns the indexes of the transactions.
-    async fn complete(
+    /// Reads the status again if the lock output is off and may be switched on. Reads the indexes of the transactions.
+    async fn complete_locks(
         &mut self,
         mut transactions: Vec<InnodbTransaction>,
     ) -> Result<Vec<InnodbTransaction>> {
-        let is_unlisted = |it: &InnodbTransaction| it.count > 0 && it.locks.is_empty();
-        if self.memory.mariadb.may_enable_lock_output && transactions.iter().any(is_unlisted) {
-            // Somebody else has switched it off.
+        let is_unlisted =
+            |transaction: &InnodbTransaction| transaction.count > 0 && transaction.locks.is_empty();
+        if self.introspection.mariadb.may_enable_lock_output && transactions.iter().any(is_unlisted)
+        {
+            // Another client has switched the lock output off.
             let enabled = if_allowed(self.session.cells(ENABLE_LOCK_OUTPUT).await)?;
-            self.memory.mariadb.may_enable_lock_output = enabled.is_some();
+            self.introspection.mariadb.may_enable_lock_output = enabled.is_some();
             transactions = self.transactions().await?;
         }
         for transaction in &transactions {
@@ -72,7 +75,7 @@ impl Question<'_, '_> {
                 let wanted = transaction.waits.iter().map(|(lock, _)| lock);
                 let locks = transaction.locks.iter().chain(wanted);
                 for index in locks.filter_map(InnodbLock::index) {
-                    self.memory.dictionary.learn(self.session, index).await?;
+                    self.introspection.dictionary.learn(self.session, index).await?;
                 }
             }
         }
@@ -81,36 +84,38 @@ impl Question<'_, '_> {
 
     pub(super) async fn mariadb_waits(&mut self) -> Result<WaitList> {
         let mut waits = WaitList::default();
-        // Who of ours waits for something that is not InnoDB's, those who wait longest first.
+        // The sessions in the scope that wait for locks outside of InnoDB, the longest wait first.
         let processes = format!(
             "SELECT ID, STATE, INFO, DB FROM information_schema.PROCESSLIST WHERE {} \
              AND (STATE LIKE 'Waiting for %lock' OR STATE = 'User lock') ORDER BY TIME_MS DESC",
             self.scope.condition("ID")
         );
         let [status, processes] = ask_all(self.session, [innodb_status::QUERY, &processes]).await?;
-        let transactions = self.complete(read_transactions(&status)).await?;
+        let transactions = self.complete_locks(parse_transactions(&status)).await?;
+        let waiting: HashSet<WaitKey> = transactions.iter().filter_map(wait_key).collect();
+        self.introspection.mariadb.blockers.retain(|key, _| waiting.contains(key));
         for transaction in &transactions {
             let waiter = transaction.thread.filter(|pid| self.scope.has(*pid));
             let (Some(waiter), Some((wanted, waited))) = (waiter, &transaction.waits) else {
                 continue;
             };
             let others = || transactions.iter().filter(|other| other.thread != Some(waiter));
-            let is_in_way = |other: &&InnodbTransaction| {
-                // Who waits in front is in the way too; the longer, the further in front.
-                let is_in_front = |lock: &InnodbLock| {
+            let is_blocker = |other: &&InnodbTransaction| {
+                // Earlier waiters are blockers too; a longer wait means an earlier place in the queue.
+                let is_ahead = |lock: &InnodbLock| {
                     !lock.is_waiting || other.waits.as_ref().is_some_and(|(_, at)| at > waited)
                 };
-                other.locks.iter().any(|lock| is_in_front(lock) && wanted.waits_for(lock))
+                other.locks.iter().any(|lock| is_ahead(lock) && wanted.waits_for(lock))
             };
             let blockers = if others().all(|other| other.incomplete().is_none()) {
-                others().filter(is_in_way).filter_map(|other| other.thread).collect()
-            } else if let Some(blockers) = self.blockers(transaction).await? {
+                others().filter(is_blocker).filter_map(|other| other.thread).collect()
+            } else if let Some(blockers) = self.blockers(transaction, &waiting).await? {
                 blockers
             } else {
-                // It is over.
+                // The wait has ended.
                 continue;
             };
-            waits.add(waiter, wanted.wanted(&self.memory.dictionary), blockers);
+            waits.add(waiter, wanted.wanted(&self.introspection.dictionary), blockers);
         }
         if !processes.is_empty() {
             self.metadata_waits(&processes, &mut waits).await?;
@@ -118,28 +123,45 @@ impl Question<'_, '_> {
         Ok(waits)
     }
 
-    /// Returns who is in the way of a transaction, by the tables; None if its wait is over by then.
-    async fn blockers(&mut self, transaction: &InnodbTransaction) -> Result<Option<Vec<i64>>> {
+    /// Returns the blockers of a transaction from the tables; None if its wait has ended. The blockers of other waits
+    /// are cached, so that the tables are read once for all of them.
+    async fn blockers(
+        &mut self,
+        transaction: &InnodbTransaction,
+        waiting: &HashSet<WaitKey>,
+    ) -> Result<Option<Vec<i64>>> {
         let Some(key) = wait_key(transaction) else { return Ok(None) };
-        if let Some(known) = self.memory.mariadb.blockers.get(&key) {
-            return Ok(Some(known.clone()));
+        if let Some(cached) = self.introspection.mariadb.blockers.get(&key) {
+            return Ok(Some(cached.clone()));
         }
         let mut last_read = LAST_READ.lock().await;
         for attempt in 1..=MAX_CACHE_READS {
             if let Some(last_read) = *last_read {
-                // Not for something to happen: the server would answer with what was.
+                // Earlier the server would return the old contents of the cache.
                 tokio::time::sleep_until(last_read + CACHE_PAUSE * attempt).await;
             }
             let rows = self.session.cells(LOCK_WAITS).await?;
             *last_read = Some(Instant::now());
-            let ours = rows.iter().filter(|row| number_cell(row, 0) == transaction.thread);
-            let blockers: Vec<i64> = ours.filter_map(|row| number_cell(row, 1)).collect();
-            if !self.transactions().await?.iter().any(|now| wait_key(now) == Some(key)) {
+            let mut is_over = true;
+            for current in self.transactions().await? {
+                // A wait that has begun since may be mixed up with an earlier wait of its session.
+                let Some(current_key) = wait_key(&current).filter(|key| waiting.contains(key))
+                else {
+                    continue;
+                };
+                is_over &= current_key != key;
+                let blocking_rows = rows.iter().filter(|row| number_cell(row, 0) == current.thread);
+                let blockers: Vec<i64> =
+                    blocking_rows.filter_map(|row| number_cell(row, 1)).collect();
+                if !blockers.is_empty() {
+                    self.introspection.mariadb.blockers.insert(current_key, blockers);
+                }
+            }
+            if is_over {
                 return Ok(None);
             }
-            if !blockers.is_empty() {
-                self.memory.mariadb.blockers.insert(key, blockers.clone());
-                return Ok(Some(blockers));
+            if let Some(cached) = self.introspection.mariadb.blockers.get(&key) {
+                return Ok(Some(cached.clone()));
             }
         }
         Ok(Some(Vec::new()))
@@ -147,7 +169,7 @@ impl Question<'_, '_> {
 
     pub(super) async fn mariadb_locks(&mut self) -> Result<LockList> {
         let transactions = self.transactions().await?;
-        let transactions = self.complete(transactions).await?;
+        let transactions = self.complete_locks(transactions).await?;
         let mut list = LockList::default();
         for transaction in &transactions {
             let Some(session) = transaction.thread.filter(|pid| self.scope.has(*pid)) else {
@@ -158,11 +180,11 @@ impl Question<'_, '_> {
                 list.incomplete.push(IncompleteLocks { session, reason });
             }
             for lock in &transaction.locks {
-                list.locks.extend(lock.session_locks(session, &self.memory.dictionary));
+                list.locks.extend(lock.session_locks(session, &self.introspection.dictionary));
             }
         }
         for lock in self.metadata_locks().await? {
-            // Every statement has these.
+            // Every statement has locks of the other namespaces.
             if self.scope.has(lock.owner) && !matches!(lock.namespace, Namespace::Other(_)) {
                 list.locks.push(lock.session_lock());
             }
@@ -175,28 +197,28 @@ impl Question<'_, '_> {
         for row in processes {
             let Some(waiter) = number_cell(row, 0).filter(|id| !waits.has(*id)) else { continue };
             let state = cell(row, 1);
-            match wanted(waiter, state, [cell(row, 2), cell(row, 3)], &locks) {
+            match wanted_lock(waiter, state, [cell(row, 2), cell(row, 3)], &locks) {
                 Some(wanted) => {
                     wanted.add_wait(&wanted.blockers(&locks), waits);
-                    // The next may be waiting behind it.
+                    // The next session may wait behind this one.
                     locks.push(wanted);
                 }
-                None => waits.add(waiter, unnamed(state), []),
+                None => waits.add(waiter, target_of_state(state), []),
             }
         }
         Ok(())
     }
 
-    /// The metadata locks that are held; none if the plugin is not there.
+    /// Returns the granted metadata locks; none without the plugin.
     async fn metadata_locks(&mut self) -> Result<Vec<MetadataLock>> {
         let sql = "SELECT THREAD_ID, LOCK_TYPE, TABLE_SCHEMA, TABLE_NAME, LOCK_MODE \
                    FROM information_schema.METADATA_LOCK_INFO WHERE THREAD_ID <> CONNECTION_ID()";
-        let rows = if_allowed(self.session.cells(sql).await)?.unwrap_or_default();
+        let rows = rows_if_allowed(self.session, sql).await?;
         Ok(rows.iter().filter_map(metadata_lock).collect())
     }
 }
 
-fn read_transactions(status: &[CellRow]) -> Vec<InnodbTransaction> {
+fn parse_transactions(status: &[CellRow]) -> Vec<InnodbTransaction> {
     innodb_status::transactions(innodb_status::text(status))
 }
 
@@ -208,7 +230,7 @@ fn wait_key(transaction: &InnodbTransaction) -> Option<WaitKey> {
 
 fn metadata_lock(row: &CellRow) -> Option<MetadataLock> {
     let (namespace, schema, name) = match (cell(row, 1), cell(row, 2), cell(row, 3)) {
-        // The key is where the schema would be.
+        // The plugin lists the key as the schema.
         ("User lock", key, _) => (Namespace::User, "", key),
         (
             kind @ ("Schema metadata lock" | "Backup lock" | "Global read lock" | "Commit lock"),
@@ -222,8 +244,9 @@ fn metadata_lock(row: &CellRow) -> Option<MetadataLock> {
     Some(MetadataLock { owner, namespace, schema, name, mode, granted: true })
 }
 
-/// What a session wants, by its state, its statement and its database. A name without a database is one of its own.
-fn wanted(
+/// Returns the metadata lock that a session waits for, from its state, statement and database. A name without a
+/// database is in the session's database.
+fn wanted_lock(
     waiter: i64,
     state: &str,
     [statement, schema]: [&str; 2],
@@ -231,7 +254,7 @@ fn wanted(
 ) -> Option<MetadataLock> {
     let words = StatementWords::of(Driver::Mysql, statement);
     let by_others = || held.iter().filter(|lock| lock.owner != waiter);
-    let want = |lock: &MetadataLock, mode: &str| MetadataLock {
+    let request = |lock: &MetadataLock, mode: &str| MetadataLock {
         owner: waiter,
         mode: mode.to_owned(),
         granted: false,
@@ -241,7 +264,7 @@ fn wanted(
         "User lock" => {
             let mut keys = by_others().filter(|lock| lock.namespace == Namespace::User);
             let key = keys.find(|lock| statement.contains(lock.name.as_str()));
-            key.map(|lock| want(lock, "SHARED_NO_WRITE"))
+            key.map(|lock| request(lock, "SHARED_NO_WRITE"))
         }
         "Waiting for table metadata lock" => {
             let mode = wanted_mode(&words);
@@ -250,10 +273,10 @@ fn wanted(
                     && words.has_name(&lock.name)
                     && (lock.schema == schema || words.has_name(&lock.schema))
             };
-            let wants = by_others().filter(is_named).map(|lock| want(lock, mode));
-            // Of several tables, the one that is not to be had; best one whose database is named too.
-            let wants = wants.filter(|want| !want.blockers(held).is_empty());
-            wants.min_by_key(|want| !words.has_name(&want.schema))
+            let requests = by_others().filter(is_named).map(|lock| request(lock, mode));
+            // Of several tables, one that is blocked; preferably one whose database is named too.
+            let requests = requests.filter(|request| !request.blockers(held).is_empty());
+            requests.min_by_key(|request| !words.has_name(&request.schema))
         }
         "Waiting for backup lock" => {
             let is_stop = |lock: &&MetadataLock| {
@@ -262,13 +285,13 @@ fn wanted(
             let backup = Namespace::Other("Backup lock".to_owned());
             let backups = || by_others().filter(|lock| lock.namespace == backup);
             let stop = backups().find(is_stop).or_else(|| backups().next());
-            stop.map(|lock| want(lock, "BACKUP_DML"))
+            stop.map(|lock| request(lock, "BACKUP_DML"))
         }
         _ => None,
     }
 }
 
-/// How strong a lock a statement takes on the definition of its tables.
+/// Returns the mode of the metadata lock that a statement takes on its tables.
 fn wanted_mode(words: &StatementWords) -> &'static str {
     match words.first() {
         "lock" if words.has("write") => "SHARED_NO_READ_WRITE",
@@ -280,13 +303,13 @@ fn wanted_mode(words: &StatementWords) -> &'static str {
     }
 }
 
-/// `Waiting for table level lock`
-fn unnamed(state: &str) -> LockTarget {
-    let what = state.strip_prefix("Waiting for ").unwrap_or(state);
-    let kind = match what {
+/// Returns the target for a state such as `Waiting for table level lock`.
+fn target_of_state(state: &str) -> LockTarget {
+    let object = state.strip_prefix("Waiting for ").unwrap_or(state);
+    let kind = match object {
         "User lock" => LockKind::Advisory,
         "table level lock" => LockKind::Table,
         _ => LockKind::Metadata,
     };
-    LockTarget::new(kind, what, "")
+    LockTarget::new(kind, object, "")
 }

@@ -1,4 +1,4 @@
-//! The rules of metadata locks of MySQL and MariaDB, which list these locks but not who waits for whom.
+//! The compatibility rules of metadata locks of MySQL and MariaDB, which list these locks but not who blocks whom.
 
 use super::wait_list::WaitList;
 use super::{LockKind, LockTarget, SessionLock};
@@ -9,7 +9,7 @@ pub(super) struct MetadataLock {
     pub(super) namespace: Namespace,
     pub(super) schema: String,
     pub(super) name: String,
-    /// Such as `SHARED_READ`.
+    /// The mode, such as `SHARED_READ`.
     pub(super) mode: String,
     pub(super) granted: bool,
 }
@@ -18,13 +18,14 @@ pub(super) struct MetadataLock {
 pub(super) enum Namespace {
     /// A table, a routine, a trigger.
     Object,
-    /// A lock by name.
+    /// A user-level lock (GET_LOCK).
     User,
-    /// Something that contains others, such as a schema or the server, in the server's word.
+    /// A container such as a schema or the whole server, by its name on the server.
     Other(String),
 }
 
-/// The modes of objects, from weak to strong, with whom they wait for (`-`): those who have a lock, and those in front.
+/// The modes of objects, from weak to strong. `-` marks the modes that they wait for: of granted and of earlier pending
+/// locks.
 const MODES: [(&str, &str, &str); 10] = [
     ("SHARED", "+++++++++-", "+++++++++-"),
     ("SHARED_HIGH_PRIO", "+++++++++-", "++++++++++"),
@@ -45,17 +46,18 @@ impl MetadataLock {
         if self.owner == other.owner || !is_same {
             return false;
         }
-        let place = |mode: &str| MODES.iter().position(|(known, ..)| *known == mode);
+        let position = |mode: &str| MODES.iter().position(|(known, ..)| *known == mode);
         match &self.namespace {
-            // Only one has it; those who wait stand in line.
+            // There is one holder; the others wait for it alone.
             Namespace::User => other.granted,
-            // Many may change what is inside, or somebody has the whole.
+            // Intention locks are compatible with each other; an exclusive lock is compatible with none.
             Namespace::Other(_) => {
                 other.granted && (self.mode != other.mode || self.mode == "EXCLUSIVE")
             }
             Namespace::Object => {
-                let (Some(wanted), Some(held)) = (place(&self.mode), place(&other.mode)) else {
-                    // A mode of a newer server.
+                let (Some(wanted), Some(held)) = (position(&self.mode), position(&other.mode))
+                else {
+                    // The mode is of a newer server.
                     return other.granted;
                 };
                 let (_, granted, pending) = MODES[wanted];
@@ -69,9 +71,9 @@ impl MetadataLock {
         all.iter().filter(|other| self.waits_for(other)).collect()
     }
 
-    /// What it is on. What is in its way may say more of that.
+    /// Returns the target of the lock. A blocker by LOCK TABLES makes it a table lock.
     fn target(&self, blockers: &[&Self]) -> LockTarget {
-        // LOCK TABLES has modes of its own; all others guard the definition.
+        // LOCK TABLES has its own modes; all others protect the definition of the table.
         let is_of_table =
             |lock: &Self| matches!(lock.mode.as_str(), "SHARED_NO_READ_WRITE" | "SHARED_READ_ONLY");
         let is_of_table = is_of_table(self) || blockers.iter().any(|lock| is_of_table(lock));
@@ -87,7 +89,7 @@ impl MetadataLock {
         }
     }
 
-    /// Adds that its session waits for it because of these.
+    /// Adds a wait of this lock's session for the blockers.
     pub(super) fn add_wait(&self, blockers: &[&Self], waits: &mut WaitList) {
         let owners = blockers.iter().map(|blocker| blocker.owner);
         waits.add(self.owner, self.target(blockers), owners);
@@ -103,19 +105,12 @@ mod tests {
     use super::*;
 
     fn lock(owner: i64, mode: &str, granted: bool) -> MetadataLock {
-        let (schema, name) = ("lab".to_owned(), "t".to_owned());
-        MetadataLock {
-            owner,
-            namespace: Namespace::Object,
-            schema,
-            name,
-            mode: mode.into(),
-            granted,
-        }
+        let [schema, name, mode] = ["lab", "t", mode].map(str::to_owned);
+        MetadataLock { owner, namespace: Namespace::Object, schema, name, mode, granted }
     }
 
     #[test]
-    fn the_table_of_granted_locks_is_symmetric() {
+    fn the_compatibility_of_granted_locks_is_symmetric() {
         for (wanted, (mode, granted, _)) in MODES.iter().enumerate() {
             for (held, sign) in granted.chars().enumerate() {
                 let (other, mirrored, _) = MODES[held];
@@ -124,9 +119,9 @@ mod tests {
         }
     }
 
-    /// A reader waits behind an ALTER that waits for a transaction, not for the transaction.
+    /// A reader behind a pending ALTER waits for the ALTER, not for the transaction that the ALTER waits for.
     #[test]
-    fn a_reader_waits_for_who_goes_first() {
+    fn a_reader_waits_for_the_pending_alter() {
         let all = [
             lock(1, "SHARED_READ", true),
             lock(2, "SHARED_UPGRADABLE", true),
@@ -139,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn lock_tables_locks_the_table() {
+    fn lock_tables_is_a_table_lock() {
         let (held, wanted) = (lock(1, "SHARED_NO_READ_WRITE", true), lock(2, "SHARED_READ", false));
         assert_eq!(wanted.target(&[&held]).kind, LockKind::Table);
         assert_eq!(wanted.target(&[]).kind, LockKind::Metadata);

@@ -1,54 +1,55 @@
-//! What MySQL tells: its tables of locks and of waits are live, and complete.
+//! Introspection of MySQL, whose tables of locks and waits are live and complete.
 
 use super::metadata::{MetadataLock, Namespace};
 use super::wait_list::WaitList;
 use super::{
-    IntrospectionScope, LockKind, LockList, LockTarget, Question, Result, SessionLock, ask_all,
-    mysql_flush,
+    IncompleteLocks, IntrospectionQuery, IntrospectionScope, LockKind, LockList, LockTarget,
+    Result, SessionLock, ask_all, mysql_flush,
 };
 use crate::row::{CellRow, cell, number_cell};
 
 pub(super) const PERMISSION_CHECK: &str = "SELECT COUNT(*) FROM performance_schema.data_lock_waits";
 
-/// The connection of a transaction, in SQL.
-///
-/// The thread of a lock is the one that *made* it, which need not be its owner: the lock of a row just inserted is made by
-/// whoever first wants it, and an update that moves a record makes all requests for it anew. But the lock on the table,
-/// which every transaction takes before its rows, is made by itself and never moved.
-fn owner(transaction: &str) -> String {
-    format!(
-        "(SELECT MAX(o.PROCESSLIST_ID) FROM performance_schema.data_locks h \
-         JOIN performance_schema.threads o ON o.THREAD_ID = h.THREAD_ID \
-         WHERE h.ENGINE_TRANSACTION_ID = {transaction} AND h.LOCK_TYPE = 'TABLE')"
-    )
-}
+/// Names all queried tables and reads no rows.
+pub(super) const ACCESS_CHECK: &str = "SELECT 1 FROM performance_schema.data_lock_waits, \
+     performance_schema.data_locks, performance_schema.metadata_locks WHERE 1 = 0";
 
-/// Who waits for a row or a table of InnoDB, blocker by blocker.
+/// The process ids of transactions, in SQL. Computed once per query: a queue of fifty has more than a thousand waits.
+///
+/// The thread of a lock is the one that *created* it, which may not be its owner: the lock on a freshly inserted row is
+/// created by the first session that waits for it, and an update that moves a record recreates all lock requests on it.
+/// But the table lock, which every transaction takes before its rows, is created by the owner and never moved.
+const OWNERS: &str = "WITH owners AS (SELECT h.ENGINE_TRANSACTION_ID AS id, MAX(o.PROCESSLIST_ID) AS pid \
+     FROM performance_schema.data_locks h \
+     JOIN performance_schema.threads o ON o.THREAD_ID = h.THREAD_ID \
+     WHERE h.LOCK_TYPE = 'TABLE' GROUP BY h.ENGINE_TRANSACTION_ID)";
+
+/// Row and table waits of InnoDB, one row per blocker.
 fn row_waits(scope: &IntrospectionScope) -> String {
     format!(
-        "SELECT {} AS waiter, {} AS blocker, \
+        "{OWNERS} SELECT r.pid, b.pid, \
          l.OBJECT_SCHEMA, l.OBJECT_NAME, l.INDEX_NAME, l.LOCK_TYPE, l.LOCK_MODE, l.LOCK_DATA \
          FROM performance_schema.data_lock_waits w \
          JOIN performance_schema.data_locks l \
            ON l.ENGINE_LOCK_ID = w.REQUESTING_ENGINE_LOCK_ID \
-         HAVING {}",
-        owner("w.REQUESTING_ENGINE_TRANSACTION_ID"),
-        owner("w.BLOCKING_ENGINE_TRANSACTION_ID"),
-        scope.condition("waiter")
+         JOIN owners r ON r.id = w.REQUESTING_ENGINE_TRANSACTION_ID \
+         LEFT JOIN owners b ON b.id = w.BLOCKING_ENGINE_TRANSACTION_ID \
+         WHERE {}",
+        scope.condition("r.pid")
     )
 }
 
-/// All metadata locks on anything that a session of ours has one on, or wants one on.
-fn metadata_locks(only: &str) -> String {
+/// All metadata locks on the objects that `condition` selects.
+fn metadata_locks(condition: &str) -> String {
     format!(
         "SELECT t.PROCESSLIST_ID, m.OBJECT_TYPE, m.OBJECT_SCHEMA, m.OBJECT_NAME, m.LOCK_TYPE, \
          m.LOCK_STATUS FROM performance_schema.metadata_locks m \
          JOIN performance_schema.threads t ON t.THREAD_ID = m.OWNER_THREAD_ID \
-         WHERE t.PROCESSLIST_ID <> CONNECTION_ID() AND {only}"
+         WHERE t.PROCESSLIST_ID <> CONNECTION_ID() AND {condition}"
     )
 }
 
-impl Question<'_, '_> {
+impl IntrospectionQuery<'_, '_> {
     pub(super) async fn mysql_waits(&mut self) -> Result<WaitList> {
         let pending = format!(
             "EXISTS (SELECT 1 FROM performance_schema.metadata_locks p \
@@ -58,15 +59,15 @@ impl Question<'_, '_> {
              AND p.OBJECT_NAME <=> m.OBJECT_NAME)",
             self.scope.condition("q.PROCESSLIST_ID")
         );
-        // Who waits for a table of an engine without row locks; for whom, it does not tell.
+        // Sessions that wait for a table of an engine without row locks. Their blockers are not reported.
         let table_level = format!(
             "SELECT PROCESSLIST_ID FROM performance_schema.threads \
              WHERE {} AND PROCESSLIST_STATE = 'Waiting for table level lock'",
             self.scope.condition("PROCESSLIST_ID")
         );
         let (rows, metadata) = (row_waits(self.scope), metadata_locks(&pending));
-        let questions = [&*rows, &metadata, &table_level, &mysql_flush::waiters(self.scope)];
-        let [data, metadata, states, flushes] = ask_all(self.session, questions).await?;
+        let queries = [&*rows, &metadata, &table_level, &mysql_flush::waiters(self.scope)];
+        let [data, metadata, states, flushes] = ask_all(self.session, queries).await?;
         let mut waits = WaitList::default();
         for row in &data {
             if let Some(waiter) = number_cell(row, 0) {
@@ -76,7 +77,7 @@ impl Question<'_, '_> {
         let locks: Vec<MetadataLock> = metadata.iter().filter_map(metadata_lock).collect();
         for lock in locks.iter().filter(|lock| !lock.granted) {
             let blockers = lock.blockers(&locks);
-            // Else it was granted in the meantime, or given up.
+            // Without blockers the lock was granted in the meantime, or the wait has ended.
             if !blockers.is_empty() {
                 lock.add_wait(&blockers, &mut waits);
             }
@@ -95,34 +96,41 @@ impl Question<'_, '_> {
 
     pub(super) async fn mysql_locks(&mut self) -> Result<LockList> {
         let data = format!(
-            "SELECT {}, l.LOCK_STATUS, l.OBJECT_SCHEMA, l.OBJECT_NAME, l.INDEX_NAME, l.LOCK_TYPE, \
-             l.LOCK_MODE, l.LOCK_DATA FROM performance_schema.data_locks l",
-            owner("l.ENGINE_TRANSACTION_ID")
+            "{OWNERS} SELECT o.pid, l.LOCK_STATUS, l.OBJECT_SCHEMA, l.OBJECT_NAME, l.INDEX_NAME, \
+             l.LOCK_TYPE, l.LOCK_MODE, l.LOCK_DATA FROM performance_schema.data_locks l \
+             JOIN owners o ON o.id = l.ENGINE_TRANSACTION_ID{}",
+            self.scope.max_locks.map(|limit| format!(" LIMIT {limit}")).unwrap_or_default()
         );
-        let mut locks = Vec::new();
-        for row in self.session.cells(&data).await? {
+        let (mut locks, mut incomplete) = (Vec::new(), Vec::new());
+        let rows = self.session.cells(&data).await?;
+        if self.scope.max_locks == Some(rows.len()) {
+            let reason = format!("only {} locks of InnoDB are listed", rows.len());
+            incomplete.push(IncompleteLocks { session: None, reason });
+        }
+        for row in rows {
             if let Some(session) = number_cell(&row, 0).filter(|pid| self.scope.has(*pid)) {
                 let target = self.data_lock(&row[2..]).await?;
                 locks.push(SessionLock { session, target, granted: cell(&row, 1) == "GRANTED" });
             }
         }
-        let ours = metadata_locks(&self.scope.condition("t.PROCESSLIST_ID"));
-        let metadata = self.session.cells(&ours).await?;
-        // Every statement has these, on everything that contains its tables.
+        let sql = metadata_locks(&self.scope.condition("t.PROCESSLIST_ID"));
+        let metadata = self.session.cells(&sql).await?;
+        // Every statement has these, on all containers of its tables.
         let is_noise = |lock: &MetadataLock| {
             matches!(lock.namespace, Namespace::Other(_)) && lock.mode == "INTENTION_EXCLUSIVE"
         };
         let metadata = metadata.iter().filter_map(metadata_lock).filter(|lock| !is_noise(lock));
         locks.extend(metadata.map(|lock| lock.session_lock()));
-        Ok(LockList { locks, ..LockList::default() })
+        Ok(LockList { locks, incomplete })
     }
 
-    /// What a lock is on. Its columns are schema, table, index, type, mode and data.
+    /// Returns the target of a lock. The columns are schema, table, index, type, mode and data.
     async fn data_lock(&mut self, row: &[Option<String>]) -> Result<LockTarget> {
         let [schema, table, index, kind, mode] = std::array::from_fn(|column| cell(row, column));
         Ok(match kind {
             "RECORD" => {
-                let (index, dictionary) = ([schema, table, index], &mut self.memory.dictionary);
+                let (index, dictionary) =
+                    ([schema, table, index], &mut self.introspection.dictionary);
                 dictionary.learn(self.session, index).await?;
                 let record = row[5].as_deref().map(|data| match data {
                     data if data.starts_with("supremum") => data.to_owned(),

@@ -1,7 +1,7 @@
-//! Waits of MySQL for `FLUSH TABLES`. They are in no table of locks: `FLUSH TABLES t` waits until nobody has the old
-//! version of `t` open, and who wants to open `t` meanwhile waits for the same. Both show only as a state of the session.
-//! Who has a table open is told by its metadata locks: a session with LOCK TABLES, or one in the middle of a statement. A
-//! transaction between two statements has no table open, though it keeps its metadata lock.
+//! Waits of MySQL for `FLUSH TABLES`, which are in no table of locks. `FLUSH TABLES t` waits until no session has the
+//! old version of `t` open, and sessions that want to open `t` wait for the same. Both are visible only as a state of
+//! the session. The metadata locks show which sessions have a table open: those with LOCK TABLES, and those within a
+//! statement. A transaction between two statements has no table open, though it keeps its metadata lock.
 
 use super::wait_list::WaitList;
 use super::{IntrospectionScope, LockKind, LockTarget};
@@ -10,7 +10,7 @@ use crate::{Driver, StatementWords};
 
 const STATE: &str = "Waiting for table flush";
 
-/// Asks who waits so, if one of ours does: session, statement, database.
+/// The query for all such waiters, if one of them is in the scope: process id, statement, database.
 pub(super) fn waiters(scope: &IntrospectionScope) -> String {
     format!(
         "SELECT PROCESSLIST_ID, PROCESSLIST_INFO, PROCESSLIST_DB FROM performance_schema.threads \
@@ -20,7 +20,7 @@ pub(super) fn waiters(scope: &IntrospectionScope) -> String {
     )
 }
 
-/// Asks who has which table open: session, schema, table.
+/// The query for open tables: process id, schema, table.
 pub(super) const OPEN_TABLES: &str = "SELECT t.PROCESSLIST_ID, m.OBJECT_SCHEMA, m.OBJECT_NAME FROM performance_schema.metadata_locks m \
      JOIN performance_schema.threads t ON t.THREAD_ID = m.OWNER_THREAD_ID \
      WHERE m.OBJECT_TYPE = 'TABLE' AND m.LOCK_STATUS = 'GRANTED' \
@@ -37,34 +37,36 @@ pub(super) fn add_waits(waiters: &[CellRow], open: &[CellRow], waits: &mut WaitL
         .collect();
     let is_flushed = |schema: &str, table: &str| {
         let mut flushes = statements.iter().filter(|(_, words, _)| words.first() == "flush");
-        // Whoever flushed it may have given up; its old version still has to be closed.
+        // The session of the FLUSH may have given up. The old version still has to be closed.
         flushes.clone().next().is_none()
-            || flushes.any(|(_, words, own)| flushes_all(words) || names(words, own, schema, table))
+            || flushes.any(|(_, words, database)| {
+                flushes_all(words) || names(words, database, schema, table)
+            })
     };
-    for (waiter, words, own) in &statements {
+    for (waiter, words, database) in &statements {
         for row in open {
             let (Some(holder), schema, table) = (number_cell(row, 0), cell(row, 1), cell(row, 2))
             else {
                 continue;
             };
-            let wants = flushes_all(words) || names(words, own, schema, table);
+            let wants = flushes_all(words) || names(words, database, schema, table);
             if holder != *waiter && wants && is_flushed(schema, table) {
                 let target = LockTarget::of_table(LockKind::Table, schema, table, "FLUSH");
                 waits.add(*waiter, target, [holder]);
             }
         }
-        // Unless a table has been found.
+        // Has no effect if a table was found.
         waits.add(*waiter, LockTarget::new(LockKind::Table, "table flush", "FLUSH"), []);
     }
 }
 
-/// `FLUSH TABLES` without a table.
+/// Returns whether the statement is `FLUSH TABLES` without a table.
 fn flushes_all(words: &StatementWords) -> bool {
     words.first() == "flush"
         && words.is_all_of(&["flush", "local", "no_write_to_binlog", "table", "tables"])
 }
 
-/// Does a statement name a table, or leave its database to the session's own?
-fn names(words: &StatementWords, own: &str, schema: &str, table: &str) -> bool {
-    words.has_name(table) && (schema == own || words.has_name(schema))
+/// Returns whether a statement names a table, with its schema or in the session's database.
+fn names(words: &StatementWords, database: &str, schema: &str, table: &str) -> bool {
+    words.has_name(table) && (schema == database || words.has_name(schema))
 }

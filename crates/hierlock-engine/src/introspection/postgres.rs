@@ -1,10 +1,11 @@
-//! What PostgreSQL tells: who waits for whom exactly. A row lock is not in its table of locks: who wants a row that is
-//! taken waits for the *transaction* that has it, and keeps the row's place in line (a tuple lock) meanwhile.
+//! Introspection of PostgreSQL, which reports blockers exactly. Row locks are not in `pg_locks`: a session that wants a
+//! locked row waits for the *transaction* that holds it, and meanwhile holds a tuple lock, its place in the queue for
+//! the row.
 
 use super::wait_list::WaitList;
 use super::{
-    IncompleteLocks, IntrospectionScope, LockKind, LockList, LockTarget, Question, Result,
-    SessionLock, ask_all, if_allowed, quoted,
+    IncompleteLocks, IntrospectionQuery, IntrospectionScope, LockKind, LockList, LockTarget,
+    Result, SessionLock, ask_all, if_allowed, quote,
 };
 use crate::row::{CellRow, cell, number_cell};
 use std::collections::{BTreeSet, HashMap};
@@ -13,10 +14,10 @@ use std::time::Duration;
 const NO_ROW_LOCKS: &str = "PostgreSQL tells who has locked which row, and when, only with its extension \
                             pgrowlocks, which could not be made here";
 
-/// The locks of some, with the names of their tables (a number in another database). Locks of a parallel worker are its
-/// leader's. Who waits for a transaction keeps a place in line for a row: that is what it wants. (PostgreSQL 13 has no
-/// `waitstart`.)
-fn locks_of(scope: &IntrospectionScope, only: &str) -> String {
+/// The locks that `condition` selects, with the names of their tables (the OID for another database). Locks of a
+/// parallel worker count as its leader's. The tuple lock of a session that waits for a transaction shows which row it
+/// wants. (PostgreSQL 13 has no `waitstart`.)
+fn locks_of(scope: &IntrospectionScope, condition: &str) -> String {
     format!(
         "SELECT COALESCE(w.leader_pid, l.pid), l.locktype, l.mode, l.granted, n.nspname, \
          COALESCE(c.relname, 'relation ' || l.relation), \
@@ -36,38 +37,39 @@ fn locks_of(scope: &IntrospectionScope, only: &str) -> String {
            AND t.pid = l.pid AND t.locktype = 'tuple' \
          LEFT JOIN pg_class tc ON tc.oid = t.relation AND t.database IN (own.oid, 0) \
          LEFT JOIN pg_namespace tn ON tn.oid = tc.relnamespace \
-         WHERE l.pid <> pg_backend_pid() AND {} AND {only}",
+         WHERE l.pid <> pg_backend_pid() AND {} AND {condition}",
         scope.condition("COALESCE(w.leader_pid, l.pid)")
     )
 }
 
 #[derive(Debug, Default)]
-pub(super) struct PostgresMemory {
-    /// How to write the primary key of a table, by schema and table; none if it has none.
+pub(super) struct PostgresState {
+    /// The SQL expression for the primary key of a table, by schema and table; None if it has no primary key.
     keys: HashMap<[String; 2], Option<String>>,
-    /// The rows that are waited for, by who waits, for which transaction, and where. Meanwhile no other row is there.
+    /// The primary keys of rows that are waited for, by waiter, transaction, table and ctid. During the wait the ctid
+    /// does not change its row.
     rows: HashMap<[String; 5], Option<String>>,
-    /// How long the youngest wait had lasted when the waits were last asked for.
+    /// The age of the youngest wait in the last list of waits.
     pub(super) youngest_wait: Option<Duration>,
-    /// The names of rows that were locked, by table and place.
-    places: HashMap<[String; 3], String>,
+    /// The primary keys of rows that were locked, by table and ctid.
+    locked_rows: HashMap<[String; 3], String>,
 }
 
-impl Question<'_, '_> {
+impl IntrospectionQuery<'_, '_> {
     pub(super) async fn postgres_waits(&mut self) -> Result<WaitList> {
         let mut waits = WaitList::default();
         let locks = locks_of(self.scope, "NOT l.granted");
-        // Who waits for no lock, but for a snapshot that no writer can spoil.
+        // Sessions that wait for a safe snapshot (SERIALIZABLE READ ONLY DEFERRABLE), not for a lock.
         let snapshots = format!(
             "SELECT pid, array_to_string(pg_safe_snapshot_blocking_pids(pid), ' ') \
              FROM pg_stat_activity WHERE wait_event = 'SafeSnapshot' AND {}",
             self.scope.condition("pid")
         );
         let [locks, snapshots] = ask_all(self.session, [&*locks, &snapshots]).await?;
-        let waited = locks.iter().map(|row| number_cell(row, 16).unwrap_or(0).max(0) as u64);
-        self.memory.postgres.youngest_wait = waited.min().map(Duration::from_millis);
+        let ages = locks.iter().map(|row| number_cell(row, 16).unwrap_or(0).max(0) as u64);
+        self.introspection.postgres.youngest_wait = ages.min().map(Duration::from_millis);
         for row in &locks {
-            // Nobody in the way: it was granted between two looks.
+            // Without blockers the lock was granted in the meantime.
             if let (Some(waiter), false) = (number_cell(row, 0), cell(row, 15).is_empty()) {
                 let target = self.named_target(row).await?;
                 waits.add(waiter, target, self.blockers_of(waiter, cell(row, 15)).await?);
@@ -81,38 +83,39 @@ impl Question<'_, '_> {
         Ok(waits)
     }
 
-    /// What a lock is on, a row being named by its primary key if that can be read, else by its place.
+    /// Returns the target of a lock. A row is named by its primary key if that can be read, else by its ctid.
     async fn named_target(&mut self, row: &CellRow) -> Result<LockTarget> {
         let mut target = target(row);
-        let (LockKind::Row, Some(place)) = (target.kind, &target.record) else {
+        let (LockKind::Row, Some(ctid)) = (target.kind, &target.record) else {
             return Ok(target);
         };
         let table = [target.schema.as_deref().unwrap_or_default(), &target.object];
-        let wait = [cell(row, 0), cell(row, 7), table[0], table[1], place].map(str::to_owned);
-        if !self.memory.postgres.rows.contains_key(&wait) {
-            let key = self.row_key(table, place).await?;
-            self.memory.postgres.rows.insert(wait.clone(), key);
+        let wait = [cell(row, 0), cell(row, 7), table[0], table[1], ctid].map(str::to_owned);
+        if !self.introspection.postgres.rows.contains_key(&wait) {
+            let key = self.row_key(table, ctid).await?;
+            self.introspection.postgres.rows.insert(wait.clone(), key);
         }
-        target.record = self.memory.postgres.rows[&wait].clone().or(target.record);
+        target.record = self.introspection.postgres.rows[&wait].clone().or(target.record);
         Ok(target)
     }
 
-    /// The primary key of the row at a place, if it can be read at once.
-    async fn row_key(&mut self, table: [&str; 2], place: &str) -> Result<Option<String>> {
+    /// Returns the primary key of the row at a ctid, if it can be read at once.
+    async fn row_key(&mut self, table: [&str; 2], ctid: &str) -> Result<Option<String>> {
         let [schema, name] = table;
-        // Somebody else's tables are not read.
+        // Only tables of this schema may be read.
         if self.scope.schema.as_deref() != Some(schema) {
             return Ok(None);
         }
-        let (keys, known) = (&mut self.memory.postgres.keys, table.map(str::to_owned));
-        if !keys.contains_key(&known) {
+        let (keys, relation_key) =
+            (&mut self.introspection.postgres.keys, table.map(str::to_owned));
+        if !keys.contains_key(&relation_key) {
             let rows = self.session.cells(&primary_key(schema, name)).await?;
-            keys.insert(known.clone(), first_cell(rows));
+            keys.insert(relation_key.clone(), first_cell(rows));
         }
-        let Some(Some(key)) = keys.get(&known) else { return Ok(None) };
+        let Some(Some(key)) = keys.get(&relation_key) else { return Ok(None) };
         let relation = relation(schema, name);
-        let row = format!("SELECT {key} || '' FROM {relation} WHERE ctid = '{place}'");
-        // The table may be locked as a whole, or gone.
+        let row = format!("SELECT {key} || '' FROM {relation} WHERE ctid = '{ctid}'");
+        // The table may be locked or dropped.
         Ok(if_allowed(self.session.cells(&row).await)?.and_then(first_cell))
     }
 
@@ -123,11 +126,11 @@ impl Question<'_, '_> {
         for row in &rows {
             let Some(session) = number_cell(row, 0) else { continue };
             let granted = cell(row, 3) == "t";
-            // Who waits for a transaction because of a row only has a place in line for the row.
-            let is_place_in_line = |other: &CellRow| {
+            // A tuple lock of a session that waits for a transaction only shows which row it waits for.
+            let is_wait_for_row = |other: &CellRow| {
                 other[0] == row[0] && !cell(other, 12).is_empty() && other[13] == row[6]
             };
-            if cell(row, 1) == "tuple" && granted && rows.iter().any(is_place_in_line) {
+            if cell(row, 1) == "tuple" && granted && rows.iter().any(is_wait_for_row) {
                 continue;
             }
             if cell(row, 1) == "relation" {
@@ -136,38 +139,42 @@ impl Question<'_, '_> {
                         tables.insert(cell(row, 5));
                     }
                     ("r" | "p", schema) if !schema.starts_with("pg_") => {}
-                    // Indexes are locked along with their tables, catalogues by every statement.
+                    // Indexes are locked along with their tables, catalogs by every statement.
                     _ => continue,
                 }
             }
             let target = self.named_target(row).await?;
             list.locks.push(SessionLock { session, target, granted });
         }
-        let mut unread = None;
+        let mut unread_reason = None;
         if let (Some(extension), Some(schema)) = (&self.scope.row_locks_schema, &self.scope.schema)
         {
             for table in tables {
                 match self.row_locks(extension, [schema, table]).await? {
                     Some(rows) => list.locks.extend(rows),
-                    None => unread = Some(format!("the row locks of {table} could not be read")),
+                    None => {
+                        unread_reason = Some(format!("the row locks of {table} could not be read"))
+                    }
                 }
             }
         } else {
-            unread = Some(NO_ROW_LOCKS.to_owned());
+            unread_reason = Some(NO_ROW_LOCKS.to_owned());
         }
-        list.incomplete.extend(unread.map(|reason| IncompleteLocks { session: None, reason }));
+        list.incomplete
+            .extend(unread_reason.map(|reason| IncompleteLocks { session: None, reason }));
         Ok(list)
     }
 
-    /// The row at a place: its primary key if that can be read, or was when it was locked; else the place.
-    pub(super) async fn row_at(&mut self, table: [&str; 2], place: &str) -> Result<String> {
-        let now = self.row_key(table, place).await?;
-        let known = [table[0], table[1], place].map(str::to_owned);
-        let known = || self.memory.postgres.places.get(&known).cloned();
-        Ok(now.or_else(known).unwrap_or_else(|| place.to_owned()))
+    /// Returns the primary key of the row at a ctid, if it can be read now or was read when it was locked; else the
+    /// ctid.
+    pub(super) async fn row_at(&mut self, table: [&str; 2], ctid: &str) -> Result<String> {
+        let now = self.row_key(table, ctid).await?;
+        let row = [table[0], table[1], ctid].map(str::to_owned);
+        let when_locked = || self.introspection.postgres.locked_rows.get(&row).cloned();
+        Ok(now.or_else(when_locked).unwrap_or_else(|| ctid.to_owned()))
     }
 
-    /// Who has rows of a table, by the extension that tells; `None` if the table cannot be read.
+    /// Returns the row locks of a table, from pgrowlocks. None if the table cannot be read.
     async fn row_locks(
         &mut self,
         extension: &str,
@@ -178,22 +185,22 @@ impl Question<'_, '_> {
             "SELECT r.locked_row, p.pid, m.mode FROM {extension}.pgrowlocks({}) r, \
              unnest(r.pids) WITH ORDINALITY p(pid, n), unnest(r.modes) WITH ORDINALITY m(mode, n) \
              WHERE p.n = m.n",
-            quoted(&relation(schema, name), '\'')
+            quote(&relation(schema, name), '\'')
         );
         let mut locks = Vec::new();
-        // Behind a change of the table it cannot be read.
+        // The table cannot be read while it is altered.
         let Some(rows) = if_allowed(self.session.cells(&sql).await)? else { return Ok(None) };
         for row in rows {
             let session = number_cell(&row, 1).filter(|pid| self.scope.has(*pid));
             let Some(session) = session else { continue };
-            let place = cell(&row, 0);
-            let key = self.row_key(table, place).await?;
+            let ctid = cell(&row, 0);
+            let key = self.row_key(table, ctid).await?;
             if let Some(key) = &key {
-                let known = [schema, name, place].map(str::to_owned);
-                self.memory.postgres.places.insert(known, key.clone());
+                let row = [schema, name, ctid].map(str::to_owned);
+                self.introspection.postgres.locked_rows.insert(row, key.clone());
             }
             let target = LockTarget {
-                record: key.or_else(|| Some(place.to_owned())),
+                record: key.or_else(|| Some(ctid.to_owned())),
                 ..LockTarget::of_table(LockKind::Row, schema, name, cell(&row, 2))
             };
             locks.push(SessionLock { session, target, granted: true });
@@ -201,7 +208,8 @@ impl Question<'_, '_> {
         Ok(Some(locks))
     }
 
-    /// The blockers of a session. A prepared transaction, which is 0, becomes its preparer, if all of these are known.
+    /// Returns the blockers of a session. 0, a prepared transaction, is replaced by the sessions in the scope that
+    /// represent it, if all are known.
     async fn blockers_of(&mut self, waiter: i64, list: &str) -> Result<Vec<i64>> {
         let (mut blockers, prepared) = (pids(list), &self.scope.prepared);
         if prepared.is_empty() || !blockers.contains(&0) {
@@ -230,7 +238,7 @@ impl Question<'_, '_> {
     }
 }
 
-/// The numbers of sessions, with a blank between two.
+/// Parses process ids separated by spaces.
 fn pids(list: &str) -> Vec<i64> {
     list.split(' ').filter_map(|pid| pid.parse().ok()).collect()
 }
@@ -239,7 +247,7 @@ fn first_cell(rows: Vec<CellRow>) -> Option<String> {
     rows.into_iter().next()?.into_iter().next()?
 }
 
-/// Asks how to write the primary key of a table.
+/// The query for the SQL expression of a table's primary key.
 fn primary_key(schema: &str, table: &str) -> String {
     format!(
         "SELECT string_agg(quote_ident(a.attname), ' || '', '' || ' ORDER BY k.n) \
@@ -247,13 +255,13 @@ fn primary_key(schema: &str, table: &str) -> String {
          WHERE i.indrelid = (SELECT c.oid FROM pg_class c JOIN pg_namespace s \
            ON s.oid = c.relnamespace WHERE s.nspname = {} AND c.relname = {}) AND i.indisprimary \
          AND a.attrelid = i.indrelid AND a.attnum = k.attnum",
-        quoted(schema, '\''),
-        quoted(table, '\'')
+        quote(schema, '\''),
+        quote(table, '\'')
     )
 }
 
 fn relation(schema: &str, table: &str) -> String {
-    format!("{}.{}", quoted(schema, '"'), quoted(table, '"'))
+    format!("{}.{}", quote(schema, '"'), quote(table, '"'))
 }
 
 fn target(row: &CellRow) -> LockTarget {
@@ -262,7 +270,7 @@ fn target(row: &CellRow) -> LockTarget {
     match cell(row, 1) {
         "relation" | "extend" | "page" => of_table(LockKind::Table),
         "tuple" => LockTarget { record: row[6].clone(), ..of_table(LockKind::Row) },
-        // It waits for a transaction because of a row.
+        // The session waits for a transaction because of a row.
         "transactionid" if !cell(row, 12).is_empty() => LockTarget {
             record: row[13].clone(),
             ..LockTarget::of_table(LockKind::Row, cell(row, 11), cell(row, 12), cell(row, 14))

@@ -1,4 +1,4 @@
-//! Waits as they are found: a server tells them blocker by blocker.
+//! Collects lock waits, which servers report blocker by blocker.
 
 use super::{IntrospectionScope, LockTarget, LockWait};
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,23 +7,23 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct WaitList(BTreeMap<i64, (LockTarget, BTreeSet<i64>)>);
 
 impl WaitList {
-    /// Adds blockers of a session, which may be known to wait already: then it waits for what was told first.
+    /// Adds blockers of a session. The first reported target of a session is kept.
     pub(super) fn add(
         &mut self,
         waiter: i64,
         wanted: LockTarget,
         blockers: impl IntoIterator<Item = i64>,
     ) {
-        let (_, known) = self.0.entry(waiter).or_insert_with(|| (wanted, BTreeSet::new()));
-        // A session may hold up itself (a lock of its own that it wants stronger), but not wait for it.
-        known.extend(blockers.into_iter().filter(|blocker| *blocker != waiter));
+        let (_, all) = self.0.entry(waiter).or_insert_with(|| (wanted, BTreeSet::new()));
+        // A session's own lock may conflict with its request for a stronger one, but it is not a blocker.
+        all.extend(blockers.into_iter().filter(|blocker| *blocker != waiter));
     }
 
     pub(super) fn has(&self, waiter: i64) -> bool {
         self.0.contains_key(&waiter)
     }
 
-    /// Returns those of the sessions that are asked about, ascending.
+    /// Returns the waits of the sessions in the scope, ascending.
     pub(super) fn in_scope(self, scope: &IntrospectionScope) -> Vec<LockWait> {
         let waits = self.0.into_iter().filter(|(waiter, _)| scope.has(*waiter));
         let wait = |(waiter, (wanted, blockers)): (i64, (LockTarget, BTreeSet<i64>))| LockWait {
@@ -41,7 +41,7 @@ mod tests {
     use crate::introspection::LockKind;
 
     #[test]
-    fn blockers_are_gathered_and_nobody_waits_for_itself() {
+    fn blockers_are_merged_without_the_waiter_itself() {
         let target = |object: &str| LockTarget::new(LockKind::Table, object, "X");
         let mut waits = WaitList::default();
         waits.add(7, target("first"), []);

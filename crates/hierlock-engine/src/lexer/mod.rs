@@ -1,4 +1,4 @@
-//! Splits SQL into code, quoted text and comments, as each engine reads them. Knows no grammar.
+//! Splits SQL into code, quoted text and comments by the rules of each engine. Knows no grammar.
 
 mod open;
 
@@ -6,16 +6,16 @@ pub use open::OpenToken;
 
 use crate::Driver;
 
-/// A piece of a statement. The texts of all tokens, one behind the other, are the statement.
+/// A piece of a statement. Concatenated, the texts of all tokens are the statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token<'a> {
-    /// What it is.
+    /// The kind.
     pub kind: TokenKind,
-    /// With its quotes, or the marks of a comment.
+    /// The text, with its quotes or comment marks.
     pub text: &'a str,
 }
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenKind {
     /// Keywords, plain names, numbers, operators, white space.
@@ -27,7 +27,7 @@ pub enum TokenKind {
 }
 
 impl Token<'_> {
-    /// Returns what is inside of the quotes, with a doubled quote written once. Backslashes are left as they are.
+    /// Returns the text between the quotes, with doubled quotes undoubled. Backslashes are not interpreted.
     pub fn unquoted(&self) -> String {
         if let Some(tag) = dollar_tag(self.text) {
             let inside = &self.text[tag.len()..];
@@ -42,87 +42,42 @@ impl Token<'_> {
     }
 }
 
-/// How quotes and comments are read: what the engines differ in. Everybody has `'…'`, `"…"`, `--` and `/* … */`.
+/// The lexical rules of a driver's engine. All engines have `'…'`, `"…"`, `--` and `/* … */`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules {
-    /// `--` is a comment only before white space.
-    dashes_need_blank: bool,
-    /// `#` begins a comment.
-    hash_comments: bool,
-    /// A comment may be inside of another.
-    nested_comments: bool,
-    /// A backslash in `'…'` or `"…"` makes the next character part of it.
-    backslash_escapes: bool,
-    /// The same in `E'…'` alone.
-    escape_strings: bool,
-    /// `` `…` `` is an identifier.
-    backquotes: bool,
-    /// `[…]` is an identifier.
-    brackets: bool,
-    /// `$$…$$` and `$tag$…$tag$` are strings.
-    dollar_quotes: bool,
-}
+pub struct Rules(Option<Driver>);
 
 impl Rules {
-    const NONE: Rules = Rules {
-        dashes_need_blank: false,
-        hash_comments: false,
-        nested_comments: false,
-        backslash_escapes: false,
-        escape_strings: false,
-        backquotes: false,
-        brackets: false,
-        dollar_quotes: false,
-    };
+    /// Rules for text of an unknown engine: quotes are those of any server that no server reads differently, comments
+    /// those of all servers.
+    pub const ANY_SERVER: Rules = Rules(None);
 
-    /// Of MySQL and MariaDB.
-    pub const MYSQL: Rules = Rules {
-        dashes_need_blank: true,
-        hash_comments: true,
-        backslash_escapes: true,
-        backquotes: true,
-        ..Rules::NONE
-    };
-
-    /// Of PostgreSQL.
-    pub const POSTGRES: Rules =
-        Rules { nested_comments: true, escape_strings: true, dollar_quotes: true, ..Rules::NONE };
-
-    /// Of SQLite.
-    pub const SQLITE: Rules = Rules { backquotes: true, brackets: true, ..Rules::NONE };
-
-    /// For text of any engine: a quote is what one server calls so and none reads otherwise, a comment what all call
-    /// so.
-    pub const ANY_SERVER: Rules =
-        Rules { dashes_need_blank: true, backquotes: true, dollar_quotes: true, ..Rules::NONE };
+    fn is(self, driver: Driver) -> bool {
+        self.0 == Some(driver)
+    }
 }
 
 impl From<Driver> for Rules {
     fn from(driver: Driver) -> Self {
-        match driver {
-            Driver::Mysql => Rules::MYSQL,
-            Driver::Postgres => Rules::POSTGRES,
-            Driver::Sqlite => Rules::SQLITE,
-        }
+        Rules(Some(driver))
     }
 }
 
-/// The tokens of a text.
+/// An iterator over the tokens of a text.
 #[derive(Clone, Debug)]
 pub struct Tokens<'a> {
     rules: Rules,
     text: &'a str,
-    /// Where the next token begins.
+    /// The start of the next token.
     from: usize,
     open: OpenToken,
 }
 
-/// Iterates over the tokens of `sql`. What is never closed reaches to the end.
+/// Iterates over the tokens of `sql`. An unterminated token extends to the end.
 pub fn tokens(rules: impl Into<Rules>, sql: &str) -> Tokens<'_> {
     resume(rules, OpenToken::Nothing, sql)
 }
 
-/// The same for a text in whose beginning something may be open: the first token is the rest of that.
+/// Iterates over the tokens of a text that continues an open token: the first token is the rest of it.
 ///
 /// ```
 /// use hierlock_engine::Driver;
@@ -139,7 +94,7 @@ pub fn resume(rules: impl Into<Rules>, open: OpenToken, sql: &str) -> Tokens<'_>
 }
 
 impl Tokens<'_> {
-    /// Returns what is open behind the last token that was returned; only at the end of the text it may be something.
+    /// Returns the token that is open after the last returned one. Before the end of the text nothing is open.
     pub fn open(&self) -> &OpenToken {
         &self.open
     }
@@ -154,10 +109,10 @@ impl<'a> Iterator for Tokens<'a> {
             return None;
         }
         let (kind, length, open) = match std::mem::take(&mut self.open) {
-            OpenToken::Nothing => special(self.rules, rest, before).unwrap_or_else(|| {
+            OpenToken::Nothing => quote_or_comment(self.rules, rest, before).unwrap_or_else(|| {
                 let ends = |at: &usize| {
                     let (before, rest) = self.text.split_at(self.from + at);
-                    special(self.rules, rest, before).is_some()
+                    quote_or_comment(self.rules, rest, before).is_some()
                 };
                 let at = rest.char_indices().map(|(at, _)| at).skip(1).find(ends);
                 (TokenKind::Code, at.unwrap_or(rest.len()), OpenToken::Nothing)
@@ -173,13 +128,18 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// What begins behind `before`, if it is not code, how many bytes it has, and what is still open behind them.
-fn special(rules: Rules, text: &str, before: &str) -> Option<(TokenKind, usize, OpenToken)> {
+/// Returns the kind and length of the quoted text or comment that starts at `text`, and what is still open after it.
+fn quote_or_comment(
+    rules: Rules,
+    text: &str,
+    before: &str,
+) -> Option<(TokenKind, usize, OpenToken)> {
     let is_blank = |c: char| c.is_whitespace() || c.is_control();
     let is_line_comment = match text.strip_prefix("--") {
-        // Everybody reads `--` as a comment, but MySQL and MariaDB only before white space.
-        Some(behind) => !rules.dashes_need_blank || behind.chars().next().is_none_or(is_blank),
-        None => rules.hash_comments && text.starts_with('#'),
+        // MySQL and MariaDB read `--` as a comment only before white space, the others always.
+        Some(_) if rules.is(Driver::Postgres) || rules.is(Driver::Sqlite) => true,
+        Some(behind) => behind.chars().next().is_none_or(is_blank),
+        None => rules.is(Driver::Mysql) && text.starts_with('#'),
     };
     if is_line_comment {
         let length = text.find('\n').unwrap_or(text.len());
@@ -190,21 +150,23 @@ fn special(rules: Rules, text: &str, before: &str) -> Option<(TokenKind, usize, 
     Some((kind, mark + length, open))
 }
 
-/// What is opened here, and how many bytes its mark has.
+/// Returns the length of the opening mark at `text`, and the token that it opens.
 fn opening(rules: Rules, text: &str, before: &str) -> Option<(usize, OpenToken)> {
     let quote = |close, backslash_escapes| Some((1, OpenToken::Quote { close, backslash_escapes }));
+    let is_mysql = rules.is(Driver::Mysql);
     match text.as_bytes().first()? {
         b'/' if text.starts_with("/*") => Some((2, OpenToken::Comment { depth: 1 })),
         b'\'' => {
-            // One of PostgreSQL's `E'…'`.
-            let prefix = before.strip_suffix(['e', 'E']).filter(|_| rules.escape_strings);
-            let is_escape = prefix.is_some_and(|it| !it.ends_with(|c| is_of_name(c) || c == '$'));
-            quote('\'', rules.backslash_escapes || is_escape)
+            let prefix = before.strip_suffix(['e', 'E']);
+            let is_escape = prefix
+                .is_some_and(|prefix| !prefix.ends_with(|c| is_name_character(c) || c == '$'));
+            // On PostgreSQL a backslash escapes only in `E'…'`.
+            quote('\'', is_mysql || is_escape && rules.is(Driver::Postgres))
         }
-        b'"' => quote('"', rules.backslash_escapes),
-        b'`' if rules.backquotes => quote('`', false),
-        b'[' if rules.brackets => quote(']', false),
-        b'$' if rules.dollar_quotes && !before.ends_with(is_of_name) => {
+        b'"' => quote('"', is_mysql),
+        b'`' if !rules.is(Driver::Postgres) => quote('`', false),
+        b'[' if rules.is(Driver::Sqlite) => quote(']', false),
+        b'$' if !is_mysql && !rules.is(Driver::Sqlite) && !before.ends_with(is_name_character) => {
             let tag = dollar_tag(text)?.to_owned();
             Some((tag.len(), OpenToken::DollarQuote { tag }))
         }
@@ -215,11 +177,12 @@ fn opening(rules: Rules, text: &str, before: &str) -> Option<(usize, OpenToken)>
 /// `$$` or `$tag$` at the beginning of the text.
 fn dollar_tag(text: &str) -> Option<&str> {
     let (tag, _) = text.strip_prefix('$')?.split_once('$')?;
-    let is_name = tag.chars().all(is_of_name) && !tag.starts_with(|c: char| c.is_ascii_digit());
+    let is_name =
+        tag.chars().all(is_name_character) && !tag.starts_with(|c: char| c.is_ascii_digit());
     is_name.then(|| &text[..tag.len() + 2])
 }
 
-fn is_of_name(c: char) -> bool {
+fn is_name_character(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || !c.is_ascii()
 }
 
@@ -228,8 +191,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The tokens, `«quoted»`, `{comment}`, and code as it is.
-    fn shown(driver: Driver, sql: &str) -> String {
+    /// Formats tokens: `«quoted»`, `{comment}`, and code as it is.
+    fn format_tokens(driver: Driver, sql: &str) -> String {
         let show = |token: Token<'_>| match token.kind {
             TokenKind::Code => token.text.to_owned(),
             TokenKind::Quoted => format!("«{}»", token.text),
@@ -239,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn each_engine_reads_quotes_and_comments_its_own_way() {
+    fn quotes_and_comments_follow_the_rules_of_the_engine() {
         use Driver::{Mysql, Postgres, Sqlite};
         for (driver, sql, reads) in [
             (Postgres, "a -- it's ?\n? ", "a {-- it's ?}\n? "),
@@ -263,12 +226,12 @@ mod tests {
             (Postgres, "/* never closed ?", "{/* never closed ?}"),
             (Postgres, "席'席'席", "席«'席'»席"),
         ] {
-            assert_eq!(shown(driver, sql), reads, "{driver:?}: {sql}");
+            assert_eq!(format_tokens(driver, sql), reads, "{driver:?}: {sql}");
         }
     }
 
     #[test]
-    fn what_is_in_quotes_is_returned_without_them() {
+    fn unquoted_returns_the_text_between_the_quotes() {
         for (driver, text, inside) in [
             (Driver::Postgres, "'it''s'", "it's"),
             (Driver::Postgres, r#""a""b""#, r#"a"b"#),
@@ -282,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_at_the_end_is_known() {
+    fn open_returns_the_unterminated_token() {
         for (driver, sql, mark) in [
             (Driver::Mysql, "SELECT 'a", Some("'")),
             (Driver::Mysql, r"SELECT 'a\'", Some("'")),
@@ -299,7 +262,7 @@ mod tests {
         }
     }
 
-    /// Pieces that stand for themselves wherever blanks are around them.
+    /// Pieces that keep their meaning between newlines.
     fn piece() -> impl Strategy<Value = (TokenKind, String)> {
         let piece = |(form, t): (usize, String)| match form {
             0 => (TokenKind::Code, "a = ? AND $1 < 5".to_owned()),
@@ -313,32 +276,32 @@ mod tests {
     }
 
     proptest! {
-        /// Tokens that were put together are found again.
+        /// The quoted texts and comments of concatenated pieces are found again.
         #[test]
-        fn what_was_put_together_is_taken_apart(pieces in proptest::collection::vec(piece(), 0..12)) {
+        fn concatenated_pieces_are_split_again(pieces in proptest::collection::vec(piece(), 0..12)) {
             let sql: String = pieces.iter().map(|(_, text)| format!("{text}\n")).collect();
             let found = tokens(Driver::Postgres, &sql).map(|token| (token.kind, token.text));
-            let put = pieces.iter().map(|(kind, text)| (*kind, text.as_str()));
-            let is_special = |(kind, _): &(TokenKind, &str)| *kind != TokenKind::Code;
-            prop_assert!(found.filter(is_special).eq(put.filter(is_special)), "{}", sql);
+            let expected = pieces.iter().map(|(kind, text)| (*kind, text.as_str()));
+            let is_not_code = |(kind, _): &(TokenKind, &str)| *kind != TokenKind::Code;
+            prop_assert!(found.filter(is_not_code).eq(expected.filter(is_not_code)), "{}", sql);
         }
 
-        /// Whatever the text, nothing of it is lost and no character is cut.
+        /// No part of the text is lost and no character is split.
         #[test]
-        fn tokens_are_the_whole_text(sql in "[a席E?'\"`$#\\[\\]*/\\\\ \n-]{0,40}") {
-            for driver in [Driver::Mysql, Driver::Postgres, Driver::Sqlite] {
+        fn tokens_cover_the_whole_text(sql in "[a席E?'\"`$#\\[\\]*/\\\\ \n-]{0,40}") {
+            for driver in Driver::ALL {
                 let whole: String = tokens(driver, &sql).map(|token| token.text).collect();
                 prop_assert_eq!(&whole, &sql);
             }
         }
 
-        /// Line by line, each going on from what is open before it, a text is read as it is as a whole.
+        /// Lexing line by line, each continuing the open token of the line before, equals lexing the whole text.
         #[test]
-        fn lines_are_read_as_their_text_is(sql in "[a席E?'\"`$#\\[\\]*/\\\\ \n-]{0,40}") {
+        fn lexing_by_line_equals_lexing_the_whole(sql in "[a席E?'\"`$#\\[\\]*/\\\\ \n-]{0,40}") {
             let kinds = |tokens: &mut Tokens<'_>| {
                 tokens.flat_map(|token| vec![token.kind; token.text.len()]).collect::<Vec<_>>()
             };
-            for rules in [Rules::MYSQL, Rules::POSTGRES, Rules::SQLITE, Rules::ANY_SERVER] {
+            for rules in Driver::ALL.map(Rules::from).into_iter().chain([Rules::ANY_SERVER]) {
                 let mut open = OpenToken::Nothing;
                 let mut by_line = Vec::new();
                 for line in sql.split_inclusive('\n') {

@@ -1,34 +1,35 @@
-//! What is open at the end of a text, and where it is closed.
+//! Tokens that are open at the end of a text, and where they end.
 
 use super::{Rules, TokenKind};
+use crate::Driver;
 
-/// What is open at the end of a text, and goes on in the next.
+/// The token that is open at the end of a text and continues in the next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum OpenToken {
     /// Nothing.
     #[default]
     Nothing,
-    /// A string or an identifier.
+    /// A string literal or a quoted identifier.
     Quote {
         /// The character that closes it.
         close: char,
-        /// Whether a backslash makes the next character part of it.
+        /// Whether a backslash escapes the next character.
         backslash_escapes: bool,
     },
-    /// A string between two tags.
+    /// A dollar-quoted string.
     DollarQuote {
-        /// Such as `$$` or `$tag$`.
+        /// The tag, such as `$$` or `$tag$`.
         tag: String,
     },
     /// A comment between `/*` and `*/`.
     Comment {
-        /// How many have to be closed.
+        /// The nesting depth.
         depth: usize,
     },
 }
 
 impl OpenToken {
-    /// Returns the mark by which it was opened; None if nothing is open.
+    /// Returns the opening mark; None if nothing is open.
     pub fn mark(&self) -> Option<String> {
         match self {
             OpenToken::Nothing => None,
@@ -47,26 +48,28 @@ impl OpenToken {
         }
     }
 
-    /// How many bytes of the text belong to it, with the mark that closes it, and what is open behind them.
+    /// Returns the number of bytes of the text that belong to the token, including the closing mark, and what is open
+    /// after it.
     pub(super) fn close(mut self, rules: Rules, text: &str) -> (usize, OpenToken) {
         let end = match &mut self {
             OpenToken::Nothing => Some(0),
             OpenToken::Quote { close, backslash_escapes } => {
-                until_quote(text, *close, *backslash_escapes)
+                quote_end(text, *close, *backslash_escapes)
             }
             OpenToken::DollarQuote { tag } => text.find(tag.as_str()).map(|at| at + tag.len()),
-            OpenToken::Comment { depth } => block_comment(rules, text, depth),
+            OpenToken::Comment { depth } => block_comment_end(rules, text, depth),
         };
         end.map_or((text.len(), self), |end| (end, OpenToken::Nothing))
     }
 }
 
-/// Where a comment that is open so often is closed, or None, with how often it is open then; PostgreSQL nests them.
-fn block_comment(rules: Rules, text: &str, depth: &mut usize) -> Option<usize> {
+/// Returns the end of a comment with this nesting depth. If there is none, updates the depth. Only PostgreSQL nests
+/// comments.
+fn block_comment_end(rules: Rules, text: &str, depth: &mut usize) -> Option<usize> {
     let mut at = 0;
     while at < text.len() {
         let rest = &text.as_bytes()[at..];
-        if rest.starts_with(b"/*") && rules.nested_comments {
+        if rest.starts_with(b"/*") && rules.is(Driver::Postgres) {
             (at, *depth) = (at + 2, *depth + 1);
         } else if rest.starts_with(b"*/") {
             (at, *depth) = (at + 2, *depth - 1);
@@ -80,8 +83,9 @@ fn block_comment(rules: Rules, text: &str, depth: &mut usize) -> Option<usize> {
     None
 }
 
-/// Where a quoted text is closed: not at a doubled quote (a `]` is never doubled), nor behind a backslash that escapes.
-fn until_quote(text: &str, close: char, backslash_escapes: bool) -> Option<usize> {
+/// Returns the end of a quoted text: the first quote that is neither doubled (a `]` never is) nor escaped by a
+/// backslash.
+fn quote_end(text: &str, close: char, backslash_escapes: bool) -> Option<usize> {
     let mut characters = text.char_indices().peekable();
     while let Some((at, c)) = characters.next() {
         if c == '\\' && backslash_escapes {

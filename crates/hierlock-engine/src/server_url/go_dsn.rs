@@ -1,38 +1,38 @@
-//! The form in which Go programs name a MySQL server: `user:pw@tcp(127.0.0.1:3306)/database?options`.
+//! The DSN of Go's MySQL driver: `user:pw@tcp(127.0.0.1:3306)/database?options`.
 
 use super::ServerUrl;
 
 impl ServerUrl {
-    /// Reads a URL, or a DSN as Go programs write it for MySQL: `user:pw@tcp(db:3306)/shop`. None if it is neither.
+    /// Parses a URL, or a DSN of Go's MySQL driver: `user:pw@tcp(db:3306)/shop`. Returns None for any other text.
     pub fn from_dsn(text: &str) -> Option<Self> {
         if text.contains("://") {
             return Some(Self::new(text));
         }
-        // The last slash and the last `@` before it: both may stand in a password.
+        // The last slash and the last `@` before it, because a password may contain both.
         let (front, database) = text.rsplit_once('/')?;
         let (login, address) = front.rsplit_once('@').unwrap_or(("", front));
-        // What follows is for Go's driver.
+        // The parameters are for Go's driver.
         let database = database.split('?').next().unwrap_or_default();
         let login = match login.split_once(':') {
             Some(("", _)) => String::new(),
-            Some((user, password)) => format!("{}:{}@", encoded(user), encoded(password)),
+            Some((user, password)) => format!("{}:{}@", encode(user), encode(password)),
             None if login.is_empty() => String::new(),
-            None => format!("{}@", encoded(login)),
+            None => format!("{}@", encode(login)),
         };
-        let inside = |network: &str| {
+        let in_parentheses = |network: &str| {
             let inside = address.strip_prefix(network)?.strip_prefix('(')?.strip_suffix(')')?;
             Some(inside).filter(|inside| !inside.is_empty())
         };
-        if let Some(host) = inside("tcp") {
+        if let Some(host) = in_parentheses("tcp") {
             return Some(Self(format!("mysql://{login}{host}/{database}")));
         }
-        let socket = encoded(inside("unix")?);
+        let socket = encode(in_parentheses("unix")?);
         Some(Self(format!("mysql://{login}localhost/{database}?socket={socket}")))
     }
 }
 
-fn encoded(text: &str) -> String {
-    // A blank is a plus there, which is a plus to others.
+fn encode(text: &str) -> String {
+    // This encoder writes a space as `+`, which is a plain plus in a URL.
     form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
 }
 

@@ -1,4 +1,4 @@
-//! The address of a lock or a database as a person writes it, which may hold a password.
+//! The URL of a lock or a database, which may contain a password.
 
 mod go_dsn;
 mod parameters;
@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
-/// A URL that a person has written, or what was meant to be one. `Display` and `Debug` hide what may be a password.
+/// A URL, or a text that was meant to be one. `Display` and `Debug` hide everything that may be a password.
 ///
 /// ```
 /// use hierlock_engine::ServerUrl;
@@ -28,17 +28,18 @@ use std::str::FromStr;
 pub struct ServerUrl(String);
 
 impl ServerUrl {
-    /// Takes any text.
+    /// Makes a `ServerUrl` of any text.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// Returns the whole text, with the password.
+    /// Returns the whole text, including the password.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Returns the URL without password, to be passed on. A text that is no URL comes back as it is shown.
+    /// Returns the URL without password, for use by another process. A text that is not a URL is returned as `Display`
+    /// prints it.
     pub fn without_password(&self) -> String {
         if redact::names_file(&self.0) {
             return self.0.clone();
@@ -58,12 +59,12 @@ impl ServerUrl {
             ["password", "sslpassword"].contains(&name) || value.contains("PRIVATE KEY")
         };
         if url.query_pairs().any(|(name, value)| is_secret(&name, &value)) {
-            let all = url.clone();
-            let mut kept =
-                all.query_pairs().filter(|(name, value)| !is_secret(name, value)).peekable();
+            let original = url.clone();
+            let mut parameters =
+                original.query_pairs().filter(|(name, value)| !is_secret(name, value)).peekable();
             url.set_query(None);
-            if kept.peek().is_some() {
-                url.query_pairs_mut().extend_pairs(kept);
+            if parameters.peek().is_some() {
+                url.query_pairs_mut().extend_pairs(parameters);
             }
         }
         if url.password().is_some() {
@@ -72,13 +73,13 @@ impl ServerUrl {
         Some(url.into())
     }
 
-    /// Fails with what was probably meant if a parameter is none of the driver's, which would ignore it.
+    /// Fails with a suggestion at a parameter that the driver does not know and would ignore.
     pub fn check_parameters(&self) -> Result<(), UrlParameterError> {
         parameters::check(&self.0, UrlUse::Driver)
     }
 }
 
-/// Shows it without its password, on one line.
+/// Prints the URL without its password, on one line.
 impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&printable(&redact::redact(&self.0)))
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_can_be_passed_on_without_its_password() {
+    fn only_the_password_is_removed_from_a_url() {
         for (url, without) in [
             ("mysql://a:b@h/d", "mysql://a@h/d"),
             ("mysql://a@h/d?table=x", "mysql://a@h/d?table=x"),
@@ -126,12 +127,12 @@ mod tests {
             ("postgres:///d?host=/tmp&port=1", "postgres:///d?host=/tmp&port=1"),
             ("file:/a b/c@d:e", "file:/a b/c@d:e"),
             ("file:///x", "file:///x"),
-            // It is opened again by whoever gets it: not a letter may differ.
+            // The path is opened again, so it must be the same to the letter.
             ("file:/tmp/a#b?c@d:e", "file:/tmp/a#b?c@d:e"),
             ("memory:a#b", "memory:a#b"),
         ] {
             assert_eq!(ServerUrl::new(url).without_password(), without);
-            // Whoever compares two of them compares the same text.
+            // The result is stable, so two of them can be compared.
             assert_eq!(ServerUrl::new(without).without_password(), without);
         }
     }

@@ -1,9 +1,9 @@
-//! Which parameters a URL may have. A driver ignores what it does not know, and something else would be locked.
+//! The parameters of URLs. A driver ignores unknown ones, and hierlock would then lock something else.
 
 use crate::{Dialect, Driver, nearest};
 
-/// What is hierlock's own in the URL of a lock on a server.
-pub const LOCK_PARAMETERS: [&str; 10] = [
+/// The parameters of hierlock itself in the URL of a lock.
+pub const LOCK_PARAMETERS: [&str; 12] = [
     "strategy",
     "buckets",
     "table",
@@ -14,6 +14,8 @@ pub const LOCK_PARAMETERS: [&str; 10] = [
     "reconnect_ms",
     "lock_wait_timeout",
     "scope",
+    "application",
+    "check_exclusion",
 ];
 
 const MYSQL: &[Driver] = &[Driver::Mysql];
@@ -21,7 +23,7 @@ const POSTGRES: &[Driver] = &[Driver::Postgres];
 const SERVERS: &[Driver] = &[Driver::Mysql, Driver::Postgres];
 const SQLITE: &[Driver] = &[Driver::Sqlite];
 
-/// What sqlx reads in the URLs of these drivers, and what never holds a secret: it may be shown.
+/// The parameters that sqlx reads in URLs of these drivers and that never contain a secret, so they may be printed.
 const HARMLESS: &[(&[Driver], &[&str])] = &[
     (SERVERS, &["sslmode", "ssl-mode"]),
     (MYSQL, &["charset", "collation", "socket", "timezone", "time-zone"]),
@@ -30,7 +32,7 @@ const HARMLESS: &[(&[Driver], &[&str])] = &[
     (SQLITE, &["mode", "cache"]),
 ];
 
-/// What it reads besides, and what is hidden. For PostgreSQL `options[NAME]` comes on top.
+/// The other parameters that sqlx reads. They may contain a secret. PostgreSQL also has `options[NAME]`.
 const MAYBE_SECRET: &[(&[Driver], &[&str])] = &[
     (MYSQL, &["sslca"]),
     (SERVERS, &["ssl-ca"]),
@@ -49,55 +51,55 @@ fn names_of(driver: Driver) -> impl Iterator<Item = &'static str> {
     all.filter(move |(drivers, _)| drivers.contains(&driver)).flat_map(|(_, names)| *names).copied()
 }
 
-/// A parameter of a URL that nobody knows.
+/// The error of an unknown URL parameter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlParameterError {
     /// Neither hierlock nor the driver has a parameter of that name.
     #[error("`{name}` is no parameter of {what}: {hint}")]
     Unknown {
-        /// As it was written.
+        /// The name in the URL.
         name: String,
-        /// What it was written behind, such as `a mysql: URL`.
+        /// The kind of URL, such as `a mysql: URL`.
         what: String,
-        /// What was probably meant, or what there is.
+        /// A suggestion, or the list of known parameters.
         hint: String,
     },
-    /// The URL is one of those that have no parameters.
+    /// This kind of URL has no parameters.
     #[error("{scheme}: has no parameters, but a `?` and `{name}=` follow; leave them away")]
     NoParameters {
         /// `memory` or `file`.
         scheme: &'static str,
-        /// As it was written.
+        /// The name in the URL.
         name: String,
     },
 }
 
-/// What a URL is for.
+/// The purpose of a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UrlUse {
-    /// A lock: hierlock has parameters of its own.
+    /// A lock: parameters of hierlock are allowed.
     Lock,
-    /// A database: only the driver's parameters are known.
+    /// A database: only parameters of the driver are allowed.
     Driver,
 }
 
-/// Fails at the first parameter that neither hierlock nor the driver knows, with what was probably meant.
-pub fn check(url: &str, of: UrlUse) -> Result<(), UrlParameterError> {
-    // As a reader of URLs sees it.
+/// Fails with a suggestion at the first parameter that neither hierlock nor the driver knows.
+pub fn check(url: &str, url_use: UrlUse) -> Result<(), UrlParameterError> {
+    // URL parsers also trim spaces and ignore the case of the scheme.
     let (scheme, rest) = url.trim().split_once(':').unwrap_or_default();
     let scheme = &*scheme.to_ascii_lowercase();
     let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
     let Some((_, query)) = rest.split_once('?') else { return Ok(()) };
     let driver = match (scheme, Dialect::from_scheme(scheme)) {
-        ("memory", _) => return without("memory", query),
-        ("file", _) => return without("file", query),
+        ("memory", _) => return check_no_parameters("memory", query),
+        ("file", _) => return check_no_parameters("file", query),
         ("sqlite", _) => Driver::Sqlite,
         (_, Some(dialect)) => dialect.driver(),
         (_, None) => return Ok(()),
     };
     let mut known: Vec<&str> = names_of(driver).collect();
-    if of == UrlUse::Lock {
+    if url_use == UrlUse::Lock {
         known.splice(0..0, LOCK_PARAMETERS);
     }
     for (name, _) in form_urlencoded::parse(query.as_bytes()) {
@@ -119,8 +121,8 @@ pub fn check(url: &str, of: UrlUse) -> Result<(), UrlParameterError> {
     Ok(())
 }
 
-/// A `?` may be in the name of a file; followed by `NAME=` it is meant for parameters, which there are none of.
-fn without(scheme: &'static str, query: &str) -> Result<(), UrlParameterError> {
+/// Fails if `NAME=` follows the `?`. Another `?` is part of a file name.
+fn check_no_parameters(scheme: &'static str, query: &str) -> Result<(), UrlParameterError> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
     match query.split_once('=') {
         Some((name, _)) if !name.is_empty() && name.chars().all(is_word) => {
@@ -134,11 +136,11 @@ fn without(scheme: &'static str, query: &str) -> Result<(), UrlParameterError> {
 mod tests {
     use super::*;
 
-    /// `?tabel=` and `?stratgy=striped` were accepted, and something else was locked than was meant.
+    /// The failure this prevents: `?tabel=` and `?stratgy=striped` were ignored, and other slots were locked.
     #[test]
-    fn a_parameter_that_nobody_knows_is_refused_with_what_was_meant() {
+    fn an_unknown_parameter_is_refused_with_a_suggestion() {
         use UrlUse::{Driver, Lock};
-        for (of, url, says) in [
+        for (url_use, url, part) in [
             (Lock, "mysql://u:secret@h/d?tabel=x", "did you mean `table`?"),
             (Lock, "mariadb://h/d?stratgy=striped", "did you mean `strategy`?"),
             (Lock, "mysql://h/d?table=x&bukets=3", "did you mean `buckets`?"),
@@ -161,8 +163,8 @@ mod tests {
             ),
             (Driver, "postgres://h/d?sslmod=x", "did you mean `sslmode`?"),
         ] {
-            let error = check(url, of).unwrap_err().to_string();
-            assert!(error.contains(says) && !error.contains("secret"), "{error}");
+            let error = check(url, url_use).unwrap_err().to_string();
+            assert!(error.contains(part) && !error.contains("secret"), "{error}");
         }
         for url in [
             "mysql://h/d?strategy=per-id&ssl-mode=disabled&",
@@ -176,10 +178,10 @@ mod tests {
         }
     }
 
-    /// Each that is listed changes something in the driver, for some value.
+    /// Every listed parameter changes the driver's options for some value.
     #[cfg(all(feature = "mysql", feature = "postgres", feature = "sqlite"))]
     #[test]
-    fn the_driver_reads_what_is_listed() {
+    fn the_driver_reads_every_listed_parameter() {
         use sqlx::mysql::MySqlConnectOptions;
         use sqlx::postgres::PgConnectOptions;
         use sqlx::sqlite::SqliteConnectOptions;

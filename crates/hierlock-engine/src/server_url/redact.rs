@@ -1,11 +1,11 @@
-//! An address without its secrets. What is not recognised is hidden: better too much than a password.
+//! Removes secrets from addresses. Everything unrecognized is hidden, which may be more than the password.
 //!
-//! 1. `SCHEME://` and then: everything from the first `:` to the **last** `@` is a password, for a person may not have
-//!    encoded an `@`, `/` or `?` in it. Without an `@`, what stands where the port should is hidden unless it is a number.
-//! 2. `file:`, `memory:` and `sqlite:` name files, which are no secret.
-//! 3. `USER:PASSWORD@tcp(…)/…`, as Go programs write it.
-//! 4. Behind a `?`, values are shown only of parameters that never hold a secret.
-//! 5. Anything else is hidden, unless nothing in it can stand before a secret.
+//! 1. After `SCHEME://`, everything from the first `:` to the **last** `@` is a password, because users forget to
+//!    encode an `@`, `/` or `?` in it. Without an `@`, the text in place of the port is hidden unless it is a number.
+//! 2. `file:`, `memory:` and `sqlite:` name files, which are not secret.
+//! 3. `USER:PASSWORD@tcp(…)/…` is a DSN of Go.
+//! 4. After a `?`, only values of parameters that never contain a secret are shown.
+//! 5. Any other text is hidden if it contains a character that may separate a secret.
 
 use super::parameters;
 use crate::Dialect;
@@ -14,7 +14,7 @@ const HIDDEN_TEXT: &str = "***";
 
 const FILE_SCHEMES: [&str; 3] = ["file", "memory", "sqlite"];
 
-/// Where the network begins in a DSN of Go.
+/// Returns the position of the network in a DSN of Go.
 fn go_network(text: &str) -> Option<usize> {
     ["@tcp(", "@unix("].into_iter().filter_map(|network| text.rfind(network)).max()
 }
@@ -26,7 +26,7 @@ pub(super) fn redact(text: &str) -> String {
         let rest = match scheme {
             scheme if FILE_SCHEMES.contains(&scheme) => query(rest),
             scheme if Dialect::from_scheme(scheme).is_some() => authority(rest),
-            // Maybe a user whose password begins with two slashes.
+            // Maybe a user with a password that begins with two slashes.
             _ => HIDDEN_TEXT.to_owned(),
         };
         return format!("{scheme}://{rest}");
@@ -38,20 +38,20 @@ pub(super) fn redact(text: &str) -> String {
     if names_file(text) {
         return query(text);
     }
-    let may_hold_one = |c: char| "@=%?#'\"".contains(c) || c.is_whitespace();
-    let is_place = text
+    let may_precede_secret = |c: char| "@=%?#'\"".contains(c) || c.is_whitespace();
+    let is_host = text
         .rsplit_once(':')
         .is_none_or(|(_, rest)| is_number(rest.split('/').next().unwrap_or_default()));
-    if text.contains(may_hold_one) || !is_place || text.matches(':').count() > 1 {
-        // The first word is the scheme that somebody meant, or the name of a user.
+    if text.contains(may_precede_secret) || !is_host || text.matches(':').count() > 1 {
+        // The first word is a misspelled scheme or a user name.
         let first: String = text.chars().take_while(char::is_ascii_alphanumeric).collect();
-        let follows = text[first.len()..].starts_with(':');
-        return if follows { format!("{first}:{HIDDEN_TEXT}") } else { HIDDEN_TEXT.to_owned() };
+        let has_colon = text[first.len()..].starts_with(':');
+        return if has_colon { format!("{first}:{HIDDEN_TEXT}") } else { HIDDEN_TEXT.to_owned() };
     }
     text.to_owned()
 }
 
-/// Returns whether it is the URL of a file, or of memory. A DSN of Go may begin with a user of such a name.
+/// Returns whether the text is a URL of a file or of memory. A DSN of Go may begin with a user of such a name.
 pub(super) fn names_file(text: &str) -> bool {
     let scheme = text.split_once(':').map(|(scheme, _)| scheme);
     scheme.is_some_and(|scheme| FILE_SCHEMES.contains(&scheme)) && go_network(text).is_none()
@@ -66,13 +66,13 @@ fn is_scheme(scheme: &str) -> bool {
 fn authority(text: &str) -> String {
     let Some((login, address)) = text.rsplit_once('@') else { return query(&port(text)) };
     if login.contains('?') {
-        // Of a password, or of a parameter: nobody knows.
+        // The `?` belongs to the password or starts the parameters; there is no way to know.
         return HIDDEN_TEXT.to_owned();
     }
     format!("{}@{}", user(login), query(&port(address)))
 }
 
-/// `USER:PASSWORD`; the `:` may be encoded.
+/// `USER:PASSWORD`, also with an encoded `:`.
 fn user(login: &str) -> String {
     let colon = login.to_ascii_lowercase().find("%3a");
     match [login.find(':'), colon].into_iter().flatten().min() {
@@ -85,20 +85,20 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Hides what stands where a port should, unless it is one.
+/// Hides the text in place of the port, unless it is a number.
 fn port(text: &str) -> String {
     let end = text.find(['/', '?', '#']).unwrap_or(text.len());
     let (address, rest) = text.split_at(end);
-    // Colons in brackets are of an address.
+    // Colons in brackets belong to an IPv6 address.
     let begin = address.find(']').unwrap_or(0);
     match address[begin..].find(':').map(|colon| begin + colon + 1) {
-        // What follows may be the rest of it.
+        // The rest is hidden too, because it may belong to the same secret.
         Some(port) if !is_number(&address[port..]) => format!("{}{HIDDEN_TEXT}", &address[..port]),
         _ => format!("{address}{rest}"),
     }
 }
 
-/// Hides the values behind a `?` that may be secrets, and everything behind a `#`.
+/// Hides parameter values that may be secrets, and everything after a `#`.
 fn query(text: &str) -> String {
     let (text, fragment) = match text.split_once('#') {
         Some((text, _)) => (text, "#***"),
@@ -125,7 +125,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_no_secret_is_shown() {
+    fn only_secrets_are_hidden() {
         for (text, shown) in [
             ("mysql://u:pw@127.0.0.1:3306/d?table=x", "mysql://u:***@127.0.0.1:3306/d?table=x"),
             ("mysql://root@h/d", "mysql://root@h/d"),
@@ -165,9 +165,9 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a password is made of, in whatever form, no four characters of it in a row are shown.
+        /// No four characters in a row of a password are shown, in any form of address.
         #[test]
-        fn no_password_is_shown(
+        fn passwords_are_hidden(
             secret in "[Ss3:/@?#%&= '\"()+]{1,8}SECRET[Ss3:/@?#%&= '\"()+]{0,8}",
             form in 0usize..12,
         ) {
@@ -183,7 +183,7 @@ mod tests {
                 6 => format!("postgres://h/d?user=root&password={encoded}"),
                 7 => format!("mysql:root:{secret}@h/d"),
                 8 => format!("//root:{secret}@h/d"),
-                // Other characters would make a host or a database of what follows.
+                // Other characters would make the rest a host or a database.
                 9 => format!("mysql://root:{}", secret.replace(|c| "@/?#3".contains(c), ":")),
                 10 => format!("mysql://root%3A{secret}@h/d"),
                 _ => format!("mysql://h/d?sslpassword={encoded}&x={encoded}#{secret}"),

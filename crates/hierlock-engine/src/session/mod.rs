@@ -1,4 +1,4 @@
-//! One connection to a server that knows who it is there. Knows nothing of locks.
+//! A connection to a server with session settings and its identity there. This module is independent of locks.
 
 mod session_ref;
 pub mod settings;
@@ -6,66 +6,86 @@ pub mod settings;
 pub use session_ref::SessionRef;
 
 use crate::abandoned::SessionOwner;
+use crate::checks::{PRODUCT, ServerFacts, Severity};
 use crate::connection::Connection;
 use crate::row::TextRow;
-use crate::{Dialect, ServerAddress, ServerError, UnreadableAnswer, sessions};
+use crate::{
+    Dialect, ErrorClass, ServerAddress, ServerError, UnreadableAnswer, error_message, sessions,
+};
 use session_ref::within;
 use settings::{Purpose, SessionSettings};
 use std::any::Any;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Who a session is to the server.
+/// The identity of a session on its server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionId {
-    /// The server's number for it, by which it can be cancelled.
+    /// The process id: the connection id on MySQL and MariaDB, the backend's pid on PostgreSQL.
     pub pid: i64,
-    /// What tells it from another that has the same number after a restart of the server. None over a socket.
+    /// A hash that distinguishes the session from a later one with the same process id. None on a Unix socket.
     pub identity: Option<u64>,
 }
 
 impl SessionId {
-    /// Reads the columns that a session has asked for of itself.
-    pub(crate) fn read(pid: &str, identity: &str) -> Result<Self, UnreadableAnswer> {
-        let pid = pid.parse().map_err(|_| UnreadableAnswer("the number of the session"))?;
-        Ok(Self { pid, identity: hashed(identity) })
+    /// Parses the columns of [`sessions::own_identity`].
+    pub(crate) fn parse(pid: &str, identity: &str) -> Result<Self, UnreadableAnswer> {
+        let pid = pid.parse().map_err(|_| UnreadableAnswer("the process id of the session"))?;
+        Ok(Self::of(pid, identity))
     }
 
-    /// Returns whether that is what the server says of the session that has the number now.
-    pub(crate) fn is(self, rows: &[TextRow]) -> bool {
-        rows.first().is_some_and(|row| self.identity.is_none() || hashed(&row[0]) == self.identity)
+    /// Returns the id of the session with this process id and identity.
+    pub(crate) fn of(pid: i64, identity: &str) -> Self {
+        Self { pid, identity: identity_hash(identity) }
+    }
+
+    /// Returns whether `rows`, the result of [`sessions::identity_of`], identify this session.
+    pub(crate) fn matches(self, rows: &[TextRow]) -> bool {
+        rows.first()
+            .is_some_and(|row| self.identity.is_none() || identity_hash(&row[0]) == self.identity)
     }
 }
 
-/// A client's port on MySQL and MariaDB, and a time on PostgreSQL. Sockets of one host are all alike.
-fn hashed(identity: &str) -> Option<u64> {
+/// Returns the seconds since 1970 by the clock of this host.
+pub(crate) fn unix_seconds() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(now.as_secs()).unwrap_or_default()
+}
+
+/// Hashes the client's host and port on MySQL and MariaDB, or the start time on PostgreSQL. All clients on a Unix
+/// socket have the same host, so there is no hash.
+fn identity_hash(identity: &str) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     identity.hash(&mut hasher);
     identity.contains([':', '.']).then(|| hasher.finish())
 }
 
-/// A connection to a server, set up for a purpose, which knows its number there.
+/// A connection to a server, with settings for its purpose and its process id on the server.
 ///
-/// Dropped, it is ended on the server by another connection of its [`Pool`](crate::Pool), since the server may not have
-/// heard of it. Only one that is known to hold nothing is just [closed](Self::close), or given back.
+/// When a session is dropped, another connection of its [`Pool`](crate::Pool) ends it on the server, which may not notice
+/// a lost connection. Only a clean session is [closed](Self::close) or returned to its pool.
 ///
-/// Its statements fail with what the server says, or if it has not answered within the limit.
+/// Statements fail with the error of the server, or after the answer limit.
 pub struct Session {
     connection: Connection,
-    /// Who ends it on the server. None if it is known to hold nothing, or belongs to no pool.
+    /// The pool that ends the session on the server. None if it is closed cleanly or belongs to no pool.
     owner: Option<SessionOwner>,
-    /// Whether it is known to be in no transaction and to hold nothing. Whoever is lent the session may change that.
+    /// Whether the session has no transaction and no locks. Lending it clears the flag.
     pub(crate) is_clean: bool,
-    /// How long the server may take to answer what it need not wait for.
+    /// The timeout of a statement that does not wait for locks.
     answer_limit: Duration,
-    /// Who it is to the server.
+    /// The identity on the server.
     pub id: SessionId,
-    /// What the server turned out to be.
+    /// The detected server.
     pub dialect: Dialect,
-    /// On PostgreSQL: whether the next transaction has begun already. It saves the next user a BEGIN, and holds nothing.
+    /// PostgreSQL: whether the next transaction has begun already. It saves a BEGIN and holds no locks.
     pub in_transaction: bool,
     pub(crate) version: String,
+    /// The seconds that the server's clock is ahead of ours.
+    pub(crate) clock_offset: i64,
+    /// The server's description of itself: `@@version_comment` or `version()`.
+    pub(crate) product: String,
     pub(crate) is_read_only: bool,
 }
 
@@ -93,14 +113,18 @@ impl Session {
             dialect: address.dialect(),
             in_transaction: false,
             version: String::new(),
+            clock_offset: 0,
+            product: String::new(),
             is_read_only: false,
         };
-        session.introduce(purpose, settings).await.map_err(failed)?;
+        if let Err(error) = session.set_up(purpose, settings).await {
+            return Err(failed(session.explain_setup_error(error).await));
+        }
         session.mark_clean();
         Ok(session)
     }
 
-    /// Connects by itself: nobody ends it on the server when it is dropped.
+    /// Connects without a pool: dropping the session does not end it on the server.
     pub async fn connect_alone(
         address: &ServerAddress,
         answer_limit: Duration,
@@ -109,8 +133,8 @@ impl Session {
         Self::connect(address, answer_limit, settings, None).await
     }
 
-    /// Sets the session up for its purpose, and asks who it is, in one round trip.
-    async fn introduce(
+    /// Applies the settings and reads the identity and version, in one round trip.
+    async fn set_up(
         &mut self,
         purpose: Purpose,
         settings: &SessionSettings,
@@ -118,14 +142,18 @@ impl Session {
         let (first, last) = settings.set_up(self.dialect, purpose);
         let version = sessions::version(self.dialect);
         let identity = sessions::own_identity(self.dialect);
-        let rows = self.rows(&format!("{first}; SELECT {version}, {identity}{last}")).await?;
-        // On PostgreSQL settings are rows too.
-        let Some([version, is_read_only, pid, identity]) = rows.last().map(|row| &row[..]) else {
-            return Err(UnreadableAnswer("who the session is").into());
+        let now = sessions::epoch_seconds(self.dialect);
+        let rows =
+            self.rows(&format!("{first}; SELECT {version}, {identity}, {now}{last}")).await?;
+        // On PostgreSQL the settings return rows too.
+        let row = rows.last().map(|row| &row[..]);
+        let Some([version, product, is_read_only, pid, identity, now]) = row else {
+            return Err(UnreadableAnswer("the identity of the session").into());
         };
-        self.id = SessionId::read(pid, identity)?;
+        self.id = SessionId::parse(pid, identity)?;
         self.is_read_only = is_read_only != "0";
-        self.version = version.clone();
+        (self.version, self.product) = (version.clone(), product.clone());
+        self.clock_offset = now.parse().map_or(0, |now: i64| now - unix_seconds());
         if self.dialect.is_innodb() {
             let is_mariadb = version.contains("MariaDB");
             self.dialect = if is_mariadb { Dialect::Mariadb } else { Dialect::Mysql };
@@ -133,38 +161,57 @@ impl Session {
         Ok(())
     }
 
-    /// Closes the connection of a session that is known to hold nothing.
+    /// Replaces the error of a server that rejects our settings if its product is known not to work: the product is the
+    /// actual reason.
+    async fn explain_setup_error(&mut self, error: sqlx::Error) -> sqlx::Error {
+        if ErrorClass::of(&error).is_connection_lost() {
+            return error;
+        }
+        let rows = self.rows(sessions::product(self.dialect)).await.unwrap_or_default();
+        let Some([version, product]) = rows.first().map(|row| &row[..]) else { return error };
+        (self.version, self.product) = (version.clone(), product.clone());
+        match PRODUCT.judge(&ServerFacts::of_session(self)) {
+            Some(finding) if finding.severity >= Severity::Warning => {
+                let reason =
+                    format!("{} (the server's error: {})", finding.reason(), error_message(&error));
+                sqlx::Error::Configuration(reason.into())
+            }
+            _ => error,
+        }
+    }
+
+    /// Closes the connection of a clean session.
     pub fn close(mut self) {
         self.owner = None;
     }
 
-    /// Asks the server again for the session's number.
-    pub async fn ask_pid(&mut self) -> Result<i64, sqlx::Error> {
+    /// Reads the session's process id from the server again.
+    pub async fn query_pid(&mut self) -> Result<i64, sqlx::Error> {
         let rows = self.rows(&format!("SELECT {}", sessions::own_pid(self.dialect))).await?;
         let pid = rows.first().and_then(|row| row[0].parse().ok());
-        Ok(pid.ok_or(UnreadableAnswer("the number of the session"))?)
+        Ok(pid.ok_or(UnreadableAnswer("the process id of the session"))?)
     }
 
-    /// Ends its transaction by ROLLBACK and makes it ready for the next. If that fails it is not known to be clean.
+    /// Ends the transaction with ROLLBACK and prepares for the next. If that fails the session is not clean.
     pub async fn roll_back(&mut self) -> Result<(), sqlx::Error> {
         if self.dialect.is_innodb() {
             return self.as_ref().roll_back("ROLLBACK").await;
         }
         let in_transaction = std::mem::replace(&mut self.in_transaction, false);
-        // A transaction that the work in it has ended cannot be followed by another.
+        // AND CHAIN fails outside of a transaction, and a statement of the caller may have ended the transaction.
         let end = if in_transaction { "ROLLBACK AND CHAIN" } else { "ROLLBACK" };
         self.as_ref().roll_back(end).await?;
         self.in_transaction = in_transaction;
         Ok(())
     }
 
-    /// Ends a transaction in which nothing was done, or that a failure has ended.
+    /// Ends a transaction that is empty or has failed.
     pub async fn leave_transaction(&mut self) -> Result<(), sqlx::Error> {
         self.in_transaction = false;
         self.as_ref().roll_back("ROLLBACK").await
     }
 
-    /// Returns the driver's connection, to be downcast.
+    /// Returns the driver's connection for a downcast.
     pub fn as_any(&self) -> &dyn Any {
         match &self.connection {
             #[cfg(feature = "mysql")]
@@ -174,7 +221,7 @@ impl Session {
         }
     }
 
-    /// The same, to be changed.
+    /// Returns the driver's connection for a mutable downcast.
     pub fn as_any_mut(&mut self) -> &mut dyn Any {
         match &mut self.connection {
             #[cfg(feature = "mysql")]
@@ -184,7 +231,7 @@ impl Session {
         }
     }
 
-    /// Lends the session. It is clean again only after a rollback, or when it is [marked](Self::mark_clean) so.
+    /// Lends the session. It is clean again after a rollback, or when it is [marked](Self::mark_clean) as clean.
     pub fn as_ref(&mut self) -> SessionRef<'_> {
         self.is_clean = false;
         SessionRef {
@@ -197,41 +244,57 @@ impl Session {
         }
     }
 
-    /// Says that it is in no transaction and holds nothing: only then does a pool take it back.
+    /// Marks the session as clean: no transaction and no locks. Only then does a pool take it back.
     pub fn mark_clean(&mut self) {
         self.is_clean = true;
     }
 
-    /// Sets how long the server may take to answer from now on: filling a table takes longer than answering.
+    /// Sets the answer limit, for example for statements that fill a table.
     pub fn set_answer_limit(&mut self, limit: Duration) {
         self.answer_limit = limit;
     }
 
-    /// Runs statements that return nothing and wait for nobody.
+    /// Runs statements without results that do not wait for locks.
     pub async fn run(&mut self, sql: &str) -> Result<(), sqlx::Error> {
         self.as_ref().run(sql).await
     }
 
-    /// The same; returns how many rows they changed.
+    /// Like [`run`](Self::run). Returns the number of affected rows.
     pub async fn affected(&mut self, sql: &str) -> Result<u64, sqlx::Error> {
         self.as_ref().affected(sql).await
     }
 
-    /// Asks what waits for nobody.
+    /// Runs a query that does not wait for locks.
     pub async fn rows(&mut self, sql: &str) -> Result<Vec<TextRow>, sqlx::Error> {
         self.as_ref().rows(sql).await
     }
 
-    /// Asks the server whether it is still there.
+    /// Sends a ping to the server.
     pub async fn ping(&mut self) -> Result<(), sqlx::Error> {
-        // It changes nothing.
+        // A ping does not make the session unclean.
         let is_clean = self.is_clean;
-        let pinged = self.as_ref().ping().await;
+        let result = self.as_ref().ping().await;
         self.is_clean = is_clean;
-        pinged
+        result
     }
 
-    /// Sends rows through `COPY … FROM STDIN`, which only PostgreSQL has; returns how many went in.
+    /// Checks that the session is alive and that its server accepts writes. After a planned switchover the former primary
+    /// keeps its sessions and their locks, but the new primary grants the same locks to others. A Galera node may have lost
+    /// its majority. PostgreSQL ends its sessions in these cases.
+    pub async fn ping_primary(&mut self) -> Result<(), sqlx::Error> {
+        if !self.dialect.is_innodb() {
+            return self.ping().await;
+        }
+        // The query changes nothing.
+        let is_clean = self.is_clean;
+        let rows = self.rows(sessions::IS_READ_ONLY).await;
+        self.is_clean = is_clean;
+        self.is_read_only = rows?.first().is_some_and(|row| row[0] != "0");
+        let why = self.why_read_only();
+        why.map_or(Ok(()), |why| Err(sqlx::Error::Configuration(why.into())))
+    }
+
+    /// Sends rows with `COPY … FROM STDIN` and returns their number. Only for PostgreSQL.
     pub async fn copy_in(&mut self, sql: &str, rows: Vec<u8>) -> Result<u64, sqlx::Error> {
         match &mut self.connection {
             #[cfg(feature = "postgres")]

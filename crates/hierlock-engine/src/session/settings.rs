@@ -1,24 +1,26 @@
-//! The session settings that our statements rely on, one table per engine. A server may have other defaults (`SET GLOBAL`,
-//! `init_connect`, `ALTER ROLE … SET`), and a connection of ours must not depend on them.
+//! The session settings that our statements rely on, one table per engine. The server may have other defaults
+//! (`SET GLOBAL`, `init_connect`, `ALTER ROLE … SET`), and our connections must not depend on them.
 //!
-//! Statements of the program run on lock connections (`Guard::transaction`) and on those of a `Database` too. So these keep
-//! the server's `sql_mode`, and what we say there is understood in every mode: no `BEGIN` (a block, in the mode ORACLE), no
-//! backslash in a literal, no name in double quotes on MySQL and MariaDB. On a `Database` the server's limits of time stay.
+//! The application's statements also run on lock connections (`Guard::transaction`) and on those of a `Database`. These
+//! keep the server's `sql_mode`, so our statements there must work in every mode: no `BEGIN` (it begins a block with
+//! `sql_mode=ORACLE`), no backslash in a literal, no name in double quotes on MySQL and MariaDB. A `Database` also
+//! keeps the server's timeouts.
 //!
-//! `search_path` is not set: a lock table, like any other, is the first of its name on the path. All clients need the same.
+//! `search_path` is not set: a lock table is found like any other table, and all clients need the same path.
 //!
-//! A program's own pool (`Database::from`) keeps its settings: there each transaction of ours says what it relies on.
+//! The application's own pool (`Database::from`) keeps its settings. There each of our transactions sets what it relies
+//! on.
 
 use crate::Dialect;
 use SettingValue::{Fixed, LockWaitTimeout, ServerDefault, SilenceMillis, SilenceSeconds};
 use std::time::Duration;
 
-/// What a connection is for.
+/// The purpose of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Holding locks.
     Lock,
-    /// Asking, cancelling and provisioning.
+    /// Introspection, cancels and provisioning.
     Control,
     /// The toolbox: leases, queues, versions.
     Database,
@@ -29,15 +31,15 @@ enum SettingValue {
     Fixed(&'static str),
     /// [`SessionSettings::lock_wait_timeout`].
     LockWaitTimeout,
-    /// [`SessionSettings::client_silence`], else the default of both servers, 8 hours.
+    /// [`SessionSettings::client_silence`] in seconds; by default 8 hours, the default of MySQL and MariaDB.
     SilenceSeconds,
-    /// The same in milliseconds, else no limit.
+    /// [`SessionSettings::client_silence`] in milliseconds; by default no limit.
     SilenceMillis,
-    /// It is left alone.
+    /// Not set.
     ServerDefault,
 }
 
-/// The settings of an engine, each with its value for each [`Purpose`].
+/// The settings of an engine, each with its value per [`Purpose`].
 type SettingsTable = [(&'static str, [SettingValue; 3])];
 
 const fn all(value: &'static str) -> [SettingValue; 3] {
@@ -48,131 +50,159 @@ const fn limit(lock: SettingValue, control: &'static str) -> [SettingValue; 3] {
     [lock, Fixed(control), ServerDefault]
 }
 
-/// MySQL and MariaDB. Names are set to utf8mb4 besides, and READ COMMITTED: only the rows of a plan are locked, no gaps.
+/// MySQL and MariaDB. Besides these, NAMES is utf8mb4 and the isolation is READ COMMITTED: only rows are locked, no
+/// gaps.
 const INNODB: &SettingsTable = &[
-    // A statement alone is a transaction. On lock connections it is switched off in the end: a transaction begins by itself.
+    // Each statement is a transaction. On lock connections it is switched off at last: a transaction then begins
+    // implicitly.
     ("autocommit", all("1")),
-    // The end of a transaction neither begins another nor ends the session.
+    // COMMIT and ROLLBACK neither begin a transaction nor end the session.
     ("completion_type", all("0")),
-    // Rows are also changed through a join, which is not refused for its size.
+    // Rows are also changed through a join, which must not be refused for its size.
     ("sql_safe_updates", all("0")),
     ("sql_big_selects", all("1")),
-    // Rows are counted.
+    // Row counts must be exact.
     ("sql_select_limit", all("18446744073709551615")),
-    // A strict mode without another grammar, where only our statements run.
+    // A strict mode without grammar changes, where only our own statements run.
     (
         "sql_mode",
         [ServerDefault, Fixed("'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"), ServerDefault],
     ),
-    // A wait ends when *we* say so, also that for a table that is being changed. 50 is the default of both servers.
+    // The client ends its waits itself, also for metadata locks. 50 is the default of both servers.
     ("innodb_lock_wait_timeout", limit(LockWaitTimeout, "50")),
     ("lock_wait_timeout", limit(Fixed("86400"), "86400")),
-    // A hold is idle.
+    // A hold is idle, and the server must not end its session.
     ("wait_timeout", limit(SilenceSeconds, "28800")),
 ];
 
-/// Which server it is need not be known: what only one of them has is a comment to the other.
+/// The server is not known yet: a setting that only one of the two has is a comment to the other.
 const INNODB_NO_TIME_LIMIT: &str =
     " /*!80000 , max_execution_time = 0 */ /*M!100600 , max_statement_time = 0 */";
 
-/// PostgreSQL. What a server does not have yet is left out.
+/// Makes the process list of MariaDB show the values of a prepared statement, not its placeholders: while a session waits,
+/// others can read its label there. Nothing is logged because of it, since MariaDB logs a statement only if the global
+/// `slow_query_log` is on too.
+const MARIADB_SHOW_VALUES: &str = " /*M!100600 , slow_query_log = 1 */";
+
+/// PostgreSQL. Settings that the server does not know are left out.
 const POSTGRES: &SettingsTable = &[
     ("client_encoding", all("UTF8")),
-    // A backslash is a character.
+    // A backslash is a plain character.
     ("standard_conforming_strings", all("on")),
-    // The driver reads no other.
+    // The driver reads only this format.
     ("bytea_output", all("hex")),
-    // What was waited for is read as it is now.
+    // A statement that has waited reads the current data.
     ("default_transaction_isolation", all("read committed")),
     ("default_transaction_read_only", all("off")),
-    // Every row is found by its key.
+    // Every row is found by its key, so a generic plan is best.
     ("plan_cache_mode", [Fixed("force_generic_plan"), ServerDefault, ServerDefault]),
-    // A wait ends when *we* say so.
+    // The client ends its waits itself.
     ("lock_timeout", limit(Fixed("0"), "0")),
     ("transaction_timeout", limit(Fixed("0"), "0")),
-    // A hold is idle.
+    // A hold is idle, and the server must not end its session.
     ("idle_in_transaction_session_timeout", limit(SilenceMillis, "0")),
     ("idle_session_timeout", limit(SilenceMillis, "0")),
-    // A server that waits on behalf of a client that is gone takes the lock in the end.
+    // Otherwise a backend that waits for a dead client takes the lock in the end.
     ("client_connection_check_interval", limit(Fixed("1s"), "1s")),
 ];
 
-/// The longest wait for a row that every server takes in every `sql_mode`: three years. (MySQL would take ten times that.
-/// MariaDB takes it for this, with a warning, or in a strict mode refuses it.)
+/// The longest InnoDB lock wait in seconds that every server accepts in every `sql_mode`: three years. (MySQL accepts
+/// ten times that. MariaDB reduces such a value to this one with a warning, and in a strict mode refuses it.)
 pub const LONGEST_LOCK_WAIT: u32 = 100_000_000;
 
-/// What whoever opens a session chooses.
-#[derive(Clone, Copy, Debug)]
+/// The settings that a client chooses for its sessions.
+#[derive(Clone, Debug)]
 pub struct SessionSettings {
-    /// How long a server may hear nothing from a client before it ends its lock sessions. By default as for anybody.
+    /// The time without a message from the client after which the server ends a lock session. By default that of any
+    /// session.
     pub client_silence: Option<Duration>,
-    /// After how many seconds InnoDB ends a wait of a lock session, which then begins again.
+    /// The seconds after which InnoDB ends a lock wait of a lock session, which then waits again.
     pub lock_wait_timeout: u32,
+    /// A label of the session for administrators: printable ASCII without quotes and backslashes. It is the
+    /// `application_name` on PostgreSQL, and the user variable `hierlock` elsewhere.
+    pub label: Option<String>,
 }
 
 impl Default for SessionSettings {
     fn default() -> Self {
-        Self { client_silence: None, lock_wait_timeout: LONGEST_LOCK_WAIT }
+        Self { client_silence: None, lock_wait_timeout: LONGEST_LOCK_WAIT, label: None }
     }
 }
 
 impl SessionSettings {
-    /// Returns the statements that set a session up: those before anything is asked of it, and those behind that.
+    /// Returns the statements that set up a session: those before its first query, and those after it.
     pub(super) fn set_up(&self, dialect: Dialect, purpose: Purpose) -> (String, &'static str) {
         if dialect == Dialect::Postgres {
             return (self.postgres(purpose), "");
         }
-        let settings = self.written(INNODB, purpose, |name, value| format!("{name} = {value}"));
+        let settings = self.list(dialect, purpose, |name, value| format!("{name} = {value}"));
         let no_limit = if purpose == Purpose::Database { "" } else { INNODB_NO_TIME_LIMIT };
+        let show_values = if purpose == Purpose::Lock { MARIADB_SHOW_VALUES } else { "" };
+        let label = self.label.as_ref().map(|label| format!("; SET @hierlock = '{label}'"));
+        let label = label.unwrap_or_default();
         let first = format!(
             "SET NAMES utf8mb4; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE; \
-             SET SESSION {settings}{no_limit}"
+             SET SESSION {settings}{no_limit}{show_values}{label}"
         );
         let last = if purpose == Purpose::Lock { "; SET SESSION autocommit = 0" } else { "" };
         (first, last)
     }
 
-    /// The settings of a table that are not left alone, written by name and value.
-    fn written(
+    /// Returns the settings of a session by name, without the isolation level of MySQL and MariaDB.
+    pub(crate) fn values(
         &self,
-        table: &SettingsTable,
+        dialect: Dialect,
         purpose: Purpose,
-        write: impl Fn(&str, &str) -> String,
-    ) -> String {
-        let silence = self.client_silence.map(|limit| limit.as_millis());
-        let setting = |(name, values): &(&str, [SettingValue; 3])| {
+    ) -> impl Iterator<Item = (&'static str, String)> {
+        let table = if dialect.is_innodb() { INNODB } else { POSTGRES };
+        let (silence, lock_wait) =
+            (self.client_silence.map(|limit| limit.as_millis()), self.lock_wait_timeout);
+        table.iter().filter_map(move |(name, values)| {
             let value = match values[purpose as usize] {
                 ServerDefault => return None,
                 Fixed(value) => value.to_owned(),
-                LockWaitTimeout => self.lock_wait_timeout.to_string(),
+                LockWaitTimeout => lock_wait.to_string(),
                 SilenceSeconds => silence.map_or(28_800, |ms| ms.div_ceil(1000)).to_string(),
                 SilenceMillis => silence.unwrap_or(0).to_string(),
             };
-            Some(write(name, &value))
-        };
-        table.iter().filter_map(setting).collect::<Vec<_>>().join(", ")
+            Some((*name, value))
+        })
     }
 
-    /// A limit of time comes first, for it would be one for the rest.
+    /// Formats the [`values`](Self::values) with `write`, separated by commas.
+    fn list(
+        &self,
+        dialect: Dialect,
+        purpose: Purpose,
+        write: impl Fn(&str, &str) -> String,
+    ) -> String {
+        let items = self.values(dialect, purpose).map(|(name, value)| write(name, &value));
+        items.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The statement timeout is set first, because it would apply to the other statements.
     fn postgres(&self, purpose: Purpose) -> String {
-        let rows = self.written(POSTGRES, purpose, |name, value| format!("('{name}', '{value}')"));
+        let row = |name: &str, value: &str| format!("('{name}', '{value}')");
+        let rows = self.list(Dialect::Postgres, purpose, row);
         let set = format!(
             "SELECT set_config(name, value, false) FROM (VALUES {rows}) s (name, value) \
              WHERE current_setting(name, true) IS NOT NULL"
         );
+        let label = self.label.as_ref().map(|label| format!("; SET application_name = '{label}'"));
+        let label = label.unwrap_or_default();
         match purpose {
             Purpose::Database => set,
-            _ => format!("SET statement_timeout = 0; {set}; {KEEP_ALIVE}"),
+            _ => format!("SET statement_timeout = 0; {set}; {KEEP_ALIVE}{label}"),
         }
     }
 }
 
-/// A vanished host is noticed by the server's kernel within half a minute. What is sooner stays.
+/// The server's kernel detects a dead host within half a minute. Shorter settings are kept.
 const KEEP_ALIVE: &str = "SELECT set_config(name, least, false) FROM (VALUES \
      ('tcp_keepalives_idle', '15'), ('tcp_keepalives_interval', '5'), ('tcp_keepalives_count', '3') \
      ) k(name, least) WHERE current_setting(name)::int > least::int";
 
-/// What a session of PostgreSQL is told that only listens, and is idle most of the time.
+/// Returns the settings of a PostgreSQL session that only listens and is mostly idle.
 pub fn listener() -> String {
     format!(
         "{}; SELECT set_config('idle_session_timeout', '0', false) \

@@ -1,4 +1,4 @@
-//! One connection of the lab to a server: SQL text in, text cells out.
+//! A connection of the lab to a server: SQL text in, text cells out.
 
 use super::{LabError, LabResult, settings};
 use crate::observation::Answer;
@@ -10,22 +10,22 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-/// How long a server may take to answer what it need not wait for.
+/// The limit for answers to queries that wait for no lock.
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
-/// A connection with the settings of the lab.
+/// A connection with the lab's settings.
 pub(super) struct LabConnection {
     transport: Transport,
     dialect: Dialect,
-    /// Where it leads to, for messages.
+    /// The address, for messages.
     server: String,
-    /// A result was not waited for: what comes next belongs to an earlier query.
+    /// A result was not awaited: the next result on the connection would belong to an earlier query.
     is_broken: bool,
 }
 
 enum Transport {
     Plain(Connection),
-    /// One that may be sent notifications.
+    /// A connection that may receive notifications.
     Listening(ListeningConnection),
 }
 
@@ -34,16 +34,13 @@ impl LabConnection {
         Self::set_up(address, async { Ok(Transport::Plain(address.connect().await?)) }).await
     }
 
-    /// Opens a connection for a session of a scenario, which may do anything.
+    /// Opens a connection for a session of a scenario. On PostgreSQL it may run LISTEN.
     pub(super) async fn open_session(address: &ServerAddress) -> LabResult<Self> {
         if address.dialect() != Dialect::Postgres {
             return Self::open(address).await;
         }
-        let connect = async {
-            let listening = address.connect_listening(ANSWER_LIMIT / 2).await?;
-            Ok(Transport::Listening(listening))
-        };
-        Self::set_up(address, connect).await
+        let connect = address.connect_listening(ANSWER_LIMIT / 2);
+        Self::set_up(address, async { Ok(Transport::Listening(connect.await?)) }).await
     }
 
     async fn set_up(
@@ -62,11 +59,11 @@ impl LabConnection {
         Ok(connection)
     }
 
-    /// Runs a statement, however long it takes. `words` are of the text that it runs, which is another if it was
-    /// prepared before.
+    /// Runs a statement, however long it takes. `words` are the words of the statement that is executed: for EXECUTE,
+    /// the prepared one.
     ///
     /// # Cancel safety
-    /// None: dropped before its end it leaves the statement running on the server.
+    /// None: if the future is dropped, the statement keeps running on the server.
     pub(super) async fn run(
         &mut self,
         sql: &str,
@@ -75,8 +72,8 @@ impl LabConnection {
         let results = self.results(sql).await?;
         let changed = results.iter().map(|result| result.changed).sum();
         let rows: Vec<CellRow> = results.into_iter().flat_map(|result| result.rows).collect();
-        if !rows.is_empty() || words.gives_rows() {
-            // What was only read is not changed, though PostgreSQL counts it.
+        if !rows.is_empty() || words.returns_rows() {
+            // PostgreSQL counts rows that are only read as changed.
             let changed = if words.is_returning() { rows.len() as u64 } else { 0 };
             Ok(Answer { rows: Some(rows), changed, is_matched: false })
         } else {
@@ -90,7 +87,7 @@ impl LabConnection {
             Transport::Plain(connection) => connection.as_ref().results(sql).await,
             Transport::Listening(connection) => {
                 let results = connection.as_ref().await?.results(sql).await?;
-                // What a session is notified of is not part of a transcript.
+                // Notifications are not part of a transcript.
                 connection.discard_notifications();
                 Ok(results)
             }
@@ -100,15 +97,17 @@ impl LabConnection {
     pub(super) async fn pid(&mut self) -> LabResult<i64> {
         let rows = self.query(&format!("SELECT {}", sessions::own_pid(self.dialect))).await?;
         let pid = rows.first().and_then(|row| number_cell(row, 0));
-        pid.ok_or_else(|| LabError(format!("{} does not number its connections", self.server)))
+        pid.ok_or_else(|| {
+            LabError(format!("{} does not report the process id of a connection", self.server))
+        })
     }
 
-    /// Runs a query that waits for nobody.
+    /// Runs a query that waits for no lock.
     pub(super) async fn query(&mut self, sql: &str) -> LabResult<Vec<CellRow>> {
-        self.try_query(sql).await?.map_err(|error| lost(&self.server, &error))
+        self.try_query(sql).await?.map_err(|error| query_error(&self.server, &error))
     }
 
-    /// The same, where the server may refuse it: only a server that is gone is a [`LabError`].
+    /// Like [`query`](Self::query), but returns an error of the server; only a lost connection is a [`LabError`].
     pub(super) async fn try_query(
         &mut self,
         sql: &str,
@@ -128,7 +127,7 @@ impl LabConnection {
         };
         match answer {
             Err(error) if !matches!(error, sqlx::Error::Database(_)) => {
-                Err(lost(&self.server, &error))
+                Err(query_error(&self.server, &error))
             }
             answer => {
                 self.is_broken = false;
@@ -137,29 +136,30 @@ impl LabConnection {
         }
     }
 
-    /// Lends the connection; it counts as broken until the result is [`answered`](Self::answered).
+    /// Lends the connection, which counts as broken until [`take_answer`](Self::take_answer) gets the result.
     pub(super) async fn lend(&mut self) -> LabResult<SessionRef<'_>> {
         self.begin()?;
         let (dialect, server) = (self.dialect, &self.server);
         let connection = match &mut self.transport {
             Transport::Plain(connection) => connection.as_ref(),
             Transport::Listening(connection) => {
-                connection.as_ref().await.map_err(|error| lost(server, &error))?
+                connection.as_ref().await.map_err(|error| query_error(server, &error))?
             }
         };
         Ok(SessionRef::of_caller(connection, dialect, ANSWER_LIMIT))
     }
 
-    /// Takes the connection back.
-    pub(super) fn answered<T>(&mut self, answer: Result<T, sqlx::Error>) -> LabResult<T> {
-        self.is_broken = answer.as_ref().is_err_and(|it| !matches!(it, sqlx::Error::Database(_)));
-        answer.map_err(|error| lost(&self.server, &error))
+    /// Takes the result of a lent connection.
+    pub(super) fn take_answer<T>(&mut self, answer: Result<T, sqlx::Error>) -> LabResult<T> {
+        self.is_broken =
+            answer.as_ref().is_err_and(|error| !matches!(error, sqlx::Error::Database(_)));
+        answer.map_err(|error| query_error(&self.server, &error))
     }
 
     /// Marks the connection as broken until there is an answer.
     fn begin(&mut self) -> LabResult<()> {
         if std::mem::replace(&mut self.is_broken, true) {
-            return Err(LabError(format!("{} has left a question unanswered", self.server)));
+            return Err(LabError(format!("{} has not answered an earlier query", self.server)));
         }
         Ok(())
     }
@@ -167,7 +167,7 @@ impl LabConnection {
     pub(super) async fn close(self) {
         let close = async {
             match self.transport {
-                // A server that does not listen to a goodbye will find out.
+                // If the server does not take the message, it notices the closed socket.
                 Transport::Plain(connection) => _ = connection.close().await,
                 Transport::Listening(connection) => connection.close().await,
             }
@@ -176,10 +176,10 @@ impl LabConnection {
     }
 }
 
-fn lost(server: &str, error: &sqlx::Error) -> LabError {
+fn query_error(server: &str, error: &sqlx::Error) -> LabError {
     let why = error_message(error);
     LabError(match error {
-        sqlx::Error::Database(_) => format!("{server} refuses to be asked: {why}"),
+        sqlx::Error::Database(_) => format!("{server} rejected a query: {why}"),
         _ => format!("the connection to {server} is lost: {why}"),
     })
 }

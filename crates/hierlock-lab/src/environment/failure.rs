@@ -1,10 +1,10 @@
-//! Classifies failed statements.
+//! The classification of failed statements.
 
 use crate::observation::{Failure, FailureKind};
 use hierlock_engine::{CopyDirection, Dialect, ErrorClass, StatementWords, error_message};
 use sqlx::postgres::PgDatabaseError;
 
-/// Returns what the failure of a statement means. `sql` is the text that was run.
+/// Returns the failure of a statement. `sql` is the text that was executed.
 pub(super) fn failure(dialect: Dialect, sql: &str, error: &sqlx::Error) -> Failure {
     let sqlx::Error::Database(refusal) = error else {
         let message = format!("the connection is lost: {}", error_message(error));
@@ -17,7 +17,7 @@ pub(super) fn failure(dialect: Dialect, sql: &str, error: &sqlx::Error) -> Failu
         Some(error) => error.number().to_string(),
         None => refusal.code().unwrap_or_default().into_owned(),
     };
-    // Who waits for whom, and behind it where the statement was.
+    // Which process waits for which, then the context of the statement.
     let detail = refusal.try_downcast_ref::<PgDatabaseError>().map(|error| {
         let context = error.r#where().filter(|_| kind == FailureKind::Deadlock);
         error.detail().into_iter().chain(context).collect::<Vec<_>>().join("\n")
@@ -38,8 +38,8 @@ pub(super) fn copy_refusal(direction: CopyDirection) -> &'static str {
     }
 }
 
-/// Two servers have one code for a refusal and for a timeout. Where the message does not tell them apart, because it
-/// is in another language, the statement does: one without NOWAIT has waited.
+/// Returns the kind of a failure. MariaDB and PostgreSQL have one code for NOWAIT and for a timeout. Where the message
+/// does not distinguish them, because it is in another language, the statement does: one without NOWAIT has waited.
 fn kind(dialect: Dialect, sql: &str, class: ErrorClass, message: &str) -> FailureKind {
     let by_statement = || {
         let does_not_wait = StatementWords::of(dialect.driver(), sql).does_not_wait();
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_statement_tells_a_refusal_from_a_wait_that_ran_out() {
+    fn the_statement_distinguishes_nowait_from_a_timeout() {
         use Dialect::{Mariadb, Mysql, Postgres};
         use ErrorClass::{LockNotAvailable, LockWaitTimeout};
         let (waits, does_not_wait) = ("select 1 for update", "select 1 for update nowait");
@@ -75,7 +75,7 @@ mod tests {
             (Mariadb, does_not_wait, LockWaitTimeout, "", FailureKind::Refused),
             (Mariadb, waits, LockWaitTimeout, "", FailureKind::TimedOut),
             (Postgres, waits, LockWaitTimeout, "lock timeout", FailureKind::TimedOut),
-            // LOCK TABLE … NOWAIT of a function, say.
+            // For example LOCK TABLE … NOWAIT in a function.
             (Postgres, waits, LockNotAvailable, "could not obtain lock on", FailureKind::Refused),
             (Postgres, waits, LockNotAvailable, "ロック", FailureKind::TimedOut),
             (Postgres, does_not_wait, LockNotAvailable, "ロック", FailureKind::Refused),

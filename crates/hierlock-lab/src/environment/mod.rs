@@ -1,11 +1,11 @@
-//! Where a case runs: a database or a tree of its own, with its sessions. All that talks to a server is here.
+//! The environment of a case: a database or a tree of its own, with its sessions. Only this module talks to servers.
 //!
 //! ```text
 //!   CaseEnvironment
 //!    ├─ TestDatabase: a namespace of its own on a TestServer
 //!    │    ├─ Session: a connection and a task each
-//!    │    └─ Observer: one more connection, which asks hierlock_engine::introspection who waits, who has
-//!    │       which locks and what the last deadlock was, and gives the server's session numbers their names
+//!    │    └─ Observer: one more connection, which asks hierlock_engine::introspection for waits, for
+//!    │       locks and for the last deadlock, and replaces process ids by session names
 //!    └─ TreeSessions: guards of a client that locks nodes: in memory, on files, or on a server
 //! ```
 
@@ -43,17 +43,17 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tree_database::TreeDatabase;
 use tree_sessions::TreeSessions;
 
-/// How long a statement may take that sets up a database, or removes it.
+/// The limit for a statement that sets up a database, or removes it.
 const SET_UP_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long a cycle of waits must stay to be one that the server does not end. The detectors of MySQL and
-/// MariaDB look when a wait begins; that of MySQL is a thread, which looks every second besides.
+/// A cycle of waits that lasts this long is one that the server does not resolve. MySQL and MariaDB check when a wait
+/// begins; MySQL also checks every second, in a thread.
 pub(crate) const CYCLE_LIMIT: Duration = Duration::from_secs(2);
 
-/// The end of a step, whenever it comes. A session that is gone ends it as a [`Failure`].
+/// Receives the result of a step. If the session is gone, the result is a [`Failure`].
 pub(crate) type Reply = oneshot::Receiver<Result<Answer, Failure>>;
 
-/// Why a server or a case's own database cannot be used: it is gone, a query failed, the setup was refused.
+/// The reason why a server or a database cannot be used: a lost connection, a failed query, a refused setup.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct LabError(pub String);
@@ -61,20 +61,20 @@ pub struct LabError(pub String);
 pub(crate) type LabResult<T> = Result<T, LabError>;
 
 pub(crate) struct ProbeIntervals {
-    /// How long after a step has begun: one that need not wait is mostly over by then.
+    /// The delay of the first probe after a step has begun: most steps that need not wait are finished by then.
     pub(crate) first: Duration,
-    /// Between two probes that must agree.
+    /// The interval between two probes that must agree.
     pub(crate) agreeing: Duration,
-    /// A statement that works and does not wait is probed less and less often, at least this often.
+    /// The greatest interval. The interval grows while a statement works without waiting.
     pub(crate) max: Duration,
 }
 
 impl ProbeIntervals {
     /// Probes are queries. A deadlock that InnoDB is about to detect may look like a wait for some milliseconds.
     const DATABASE: Self = Self::from_millis(2, 4, 50);
-    /// Probes only read what the client knows.
+    /// Probes only read the state of the client.
     const SERVER_TREE: Self = Self::from_millis(2, 4, 4);
-    /// The lock manager in this process, or the kernel, is always right.
+    /// The answers of the lock manager in this process, and of the kernel, are always current.
     const LOCAL_TREE: Self = Self::from_millis(1, 1, 1);
 
     const fn from_millis(first: u64, agreeing: u64, max: u64) -> Self {
@@ -86,23 +86,23 @@ impl ProbeIntervals {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LockList {
     pub(crate) locks: Vec<Lock>,
-    /// Sessions of which not all locks are listed.
+    /// The sessions whose locks are not all listed, with the reason.
     pub(crate) incomplete: IncompleteLocks,
 }
 
-/// The sessions of a case, and what belongs to them alone: SQL sessions, sessions that lock nodes, or both.
+/// The sessions of a case and their database or tree: SQL sessions, sessions that lock nodes, or both.
 #[derive(Default)]
 pub(crate) struct CaseEnvironment {
     database: Option<TestDatabase>,
     tree: Option<TreeSessions>,
-    /// The database of a tree that no SQL session uses.
+    /// The database of a tree, if the case has no SQL sessions.
     tree_database: Option<TreeDatabase>,
-    /// While it is held, nobody has the server to itself.
+    /// While this permit is held, no case has the server to itself.
     _share: Option<OwnedSemaphorePermit>,
 }
 
 impl CaseEnvironment {
-    /// Makes the environment of a case. One that only locks nodes takes an idle database.
+    /// Opens the environment of a case. A case that only locks nodes takes an idle database.
     pub(crate) async fn open(
         case: &Case,
         server: Option<&Arc<TestServer>>,
@@ -110,7 +110,8 @@ impl CaseEnvironment {
         directory: &Path,
     ) -> LabResult<Self> {
         let spec = TreeSpec::of(case);
-        let has_step = |is: fn(&Action) -> bool| case.steps.iter().any(|step| is(&step.action));
+        let has_step =
+            |matches: fn(&Action) -> bool| case.steps.iter().any(|step| matches(&step.action));
         let has_sql = !case.setup.is_empty()
             || !case.teardown.is_empty()
             || has_step(|action| matches!(action, Action::Sql(_)));
@@ -122,13 +123,13 @@ impl CaseEnvironment {
         let mut database = TestDatabase::open(server, case).await?;
         let mut tree = None;
         if has_step(|action| matches!(action, Action::Lock(..))) {
-            let (provisioned, _, locks) = spec.provision(database).await?;
+            let (provisioned, locks) = spec.provision(database).await?;
             (database, tree) = (provisioned, Some(TreeSessions::new(locks, sessions)));
         }
         Ok(Self { database: Some(database), tree, ..Self::default() })
     }
 
-    /// Makes an environment whose sessions only lock nodes, on a server in an idle database or a new one.
+    /// Opens an environment whose sessions only lock nodes; on a server, in an idle database or a new one.
     pub(crate) async fn open_tree<'n>(
         spec: &TreeSpec,
         sessions: impl Iterator<Item = &'n SessionName>,
@@ -157,20 +158,20 @@ impl CaseEnvironment {
         self.tree.as_ref().map(TreeSessions::client)
     }
 
-    /// Begins an action of a session, which must have finished the one before, and does not wait for it.
+    /// Begins an action of a session without waiting for its end. The session must have finished its previous action.
     pub(crate) fn begin(&self, session: &SessionName, action: &Action) -> Reply {
         match (action, &self.tree, &self.database) {
             (Action::Lock(action, _), Some(tree), _) => tree.begin(session, action),
             (Action::Sql(sql), _, Some(database)) => database.begin(session, sql),
-            // A case is made for a place that can do what it asks for.
+            // Unreachable: the cases of a place contain only actions that the place supports.
             _ => oneshot::channel().1,
         }
     }
 
-    /// Returns who waits for whom now, by the library for sessions that lock nodes, else by the server.
+    /// Returns the current waits: for nodes as the library reports them, others as the server does.
     ///
     /// # Cancel safety
-    /// It may be dropped, as [`locks`](Self::locks) and [`deadlock`](Self::deadlock) may: the query runs to its end.
+    /// This future and those of `locks` and `deadlock` may be dropped: the query runs to its end.
     pub(crate) async fn waits(&self) -> LabResult<Vec<Wait>> {
         let mut waits = self.tree.as_ref().map(TreeSessions::waits).unwrap_or_default();
         if let Some(database) = &self.database {
@@ -192,7 +193,7 @@ impl CaseEnvironment {
         Ok(list)
     }
 
-    /// Returns the cycle of the deadlock in which `victim` has just been chosen, if the engine reports it.
+    /// Returns the cycle of the deadlock whose victim has just failed, if the engine reports the cycle.
     pub(crate) async fn deadlock(&self, victim: &SessionName, failure: &Failure) -> Option<Cycle> {
         self.database.as_ref()?.deadlock(victim, failure).await
     }
@@ -205,18 +206,18 @@ impl CaseEnvironment {
         }
     }
 
-    /// Returns how long a cycle must stay to be one that the server does not end.
+    /// Returns the time after which a cycle counts as one that the server does not resolve.
     pub(crate) fn cycle_limit(&self) -> Duration {
         self.database.as_ref().map_or(CYCLE_LIMIT, TestDatabase::cycle_limit)
     }
 
-    /// Returns how long it takes until the server has checked all waits of the last probe for deadlocks; zero where it
-    /// checks at once. On PostgreSQL whoever checks while there is a cycle is its victim.
+    /// Returns the time until the server has checked all waits of the last probe for deadlocks; zero where it checks at
+    /// once. On PostgreSQL the session that checks while there is a cycle is the victim.
     pub(crate) fn next_deadlock_check(&self) -> Duration {
         self.database.as_ref().map_or(Duration::ZERO, TestDatabase::next_deadlock_check)
     }
 
-    /// Cancels what a session is doing, on the server; its [`Reply`] then comes.
+    /// Cancels the action of a session, on the server too; its [`Reply`] then arrives.
     pub(crate) async fn cancel(&self, session: &SessionName) -> LabResult<()> {
         if let Some(tree) = &self.tree {
             tree.cancel(session);
@@ -227,15 +228,14 @@ impl CaseEnvironment {
         }
     }
 
-    /// Ends what sessions that lock nodes still do, and releases what they hold.
+    /// Cancels the unfinished actions of sessions that lock nodes, and releases their locks.
     pub(crate) async fn reset_tree(&mut self) {
         if let Some(tree) = &mut self.tree {
             tree.reset().await;
         }
     }
 
-    /// Ends all sessions, runs the teardown and removes everything but a database that can be idle again. Returns
-    /// notes for the record.
+    /// Ends all sessions, runs the teardown, and removes or stores the database. Returns notes for the record.
     pub(crate) async fn close(mut self, idle: Option<&TreeDatabases>) -> LabResult<Vec<String>> {
         self.reset_tree().await;
         drop(self.tree);
@@ -255,7 +255,7 @@ fn required(server: Option<&Arc<TestServer>>, engine: Engine) -> LabResult<&Arc<
     server.ok_or_else(|| LabError(format!("there is no {engine} server")))
 }
 
-/// Returns the URL of a tree without a server that nobody else has.
+/// Returns the URL of a new tree of this process, in memory or in a file of `directory`.
 fn tree_url(engine: Engine, directory: &Path) -> String {
     static FILES: AtomicUsize = AtomicUsize::new(0);
     if engine == Engine::Memory {

@@ -1,4 +1,4 @@
-//! The database or schema that a case has to itself, and its removal.
+//! The database or schema of a case, and its removal.
 
 use super::connection::LabConnection;
 use super::prepared_transactions::PreparedTransactions;
@@ -8,15 +8,15 @@ use hierlock_engine::{Dialect, ErrorClass, ServerAddress, cell, error_message, s
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-/// How long a lock on a table of a case may keep it from being removed.
+/// The limit for the lock wait of the DROP of a case's namespace.
 const REMOVE_LOCK_WAIT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Namespace {
     InnodbDatabase(String),
-    /// Takes a tenth of a second to make.
+    /// Takes about 0.1 s to create.
     PostgresDatabase(String),
-    /// A schema in the database that the URL names: takes a millisecond. What belongs to no schema is shared.
+    /// A schema in the database of the URL; takes about 1 ms to create. Objects outside of schemas are shared.
     PostgresSchema(String),
 }
 
@@ -35,14 +35,14 @@ impl Namespace {
         }
     }
 
-    /// Returns the prefix of its name that says which process made it; `None` if it is not the lab's.
+    /// Returns the part of the name that identifies its process; `None` if the lab did not create the namespace.
     pub(super) fn owner_prefix(&self) -> Option<&str> {
         let (prefix, _) = self.name().rsplit_once('_')?;
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
         (prefix.starts_with(PREFIX) && self.name().chars().all(is_plain)).then_some(prefix)
     }
 
-    /// Returns the statements that make it, and use it.
+    /// Returns the statements that create the namespace and switch to it.
     pub(super) fn create_sql(&self) -> Vec<String> {
         match self {
             Self::InnodbDatabase(name) => {
@@ -51,7 +51,7 @@ impl Namespace {
             Self::PostgresDatabase(name) => {
                 vec![format!("CREATE DATABASE {name} TEMPLATE template0")]
             }
-            // As in the schema `public`: roles of the scenario see what they are granted.
+            // Like the schema `public`: roles of the scenario see the tables that they have privileges on.
             Self::PostgresSchema(name) => vec![
                 format!("CREATE SCHEMA {name}"),
                 format!("GRANT USAGE ON SCHEMA {name} TO PUBLIC"),
@@ -68,7 +68,7 @@ impl Namespace {
         }
     }
 
-    /// Removes it. Fails if somebody else keeps a lock in it, and says how to remove it then.
+    /// Removes the namespace. Fails if another session holds a lock in it, with the statement to run later.
     pub(super) async fn remove(&self, connection: &mut LabConnection) -> LabResult<()> {
         let removed = self.remove_within(connection, REMOVE_LOCK_WAIT).await;
         removed?.map_err(|error| LabError(self.leftover_message(&error)))
@@ -102,7 +102,7 @@ impl Namespace {
         )
     }
 
-    /// Lists all that the lab has made on a server, whichever process it was.
+    /// Returns all namespaces of the lab on a server, of all processes.
     pub(super) async fn list(
         dialect: Dialect,
         connection: &mut LabConnection,
@@ -125,7 +125,7 @@ impl Namespace {
     }
 }
 
-/// Removes the namespace when it is dropped, in a thread, and ends the connections that are left in it.
+/// Removes the namespace on drop, in a thread, and ends the connections that are left in it.
 pub(super) struct NamespaceGuard {
     server: Arc<TestServer>,
     pub(super) namespace: Namespace,
@@ -158,7 +158,7 @@ impl Drop for NamespaceGuard {
         let (inside, prepared) = (self.address(), self.prepared.clone());
         let connections = std::mem::take(&mut self.connections);
         let cleanup = run_in_thread(async move {
-            // What fails here is found by the next process that connects.
+            // If a step fails, the next process that connects removes the namespace.
             let Ok(mut connection) = LabConnection::open(&address).await else { return };
             for id in connections {
                 _ = connection.try_query(&sessions::terminate(address.dialect(), id)).await;
@@ -178,7 +178,7 @@ impl Drop for NamespaceGuard {
     }
 }
 
-/// Returns whether a statement failed because of somebody's lock, and not because it is not allowed.
+/// Returns whether a statement failed because of a lock of another session, and not for lack of privileges.
 pub(super) fn is_locked(error: &sqlx::Error) -> bool {
     let class = ErrorClass::of(error);
     // A database with prepared transactions is in use.

@@ -1,11 +1,11 @@
-//! The connection that observes the sessions of a case, and what is remembered between two probes.
+//! The connection that observes the sessions of a case, and its state between probes.
 
 use super::connection::LabConnection;
 use super::namespace::Namespace;
 use super::prepared_transactions::PreparedTransactions;
 use super::server::TestServer;
 use super::{LabResult, LockList, settings};
-use crate::observation::{Failure, Lock, LockedObject, SessionName, Wait};
+use crate::observation::{Failure, Lock, SessionName, Wait};
 use crate::record::{BlockingLock, Cycle, WaitEdge};
 use hierlock_engine::Dialect;
 use hierlock_engine::introspection::{
@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A connection beside the sessions of a case, which asks the server about them.
+/// A connection beside the sessions of a case that queries the server about them.
 pub(super) struct Observer {
     pub(super) connection: LabConnection,
     pub(super) sessions: SessionNames,
@@ -23,7 +23,7 @@ pub(super) struct Observer {
     namespace: Namespace,
     prepared: PreparedTransactions,
     introspection: Introspection,
-    /// PostgreSQL: the schema of the extension that lists row locks, once it has been looked for.
+    /// PostgreSQL: the schema of the extension that lists row locks; `None` until the first lookup.
     row_locks_schema: Option<Option<String>>,
     last_deadlock: String,
 }
@@ -54,6 +54,7 @@ impl Observer {
             schema: Some(self.sessions.schema.clone()),
             row_locks_schema: None,
             prepared: self.prepared.of_sessions(),
+            ..IntrospectionScope::default()
         }
     }
 
@@ -61,10 +62,10 @@ impl Observer {
         let scope = self.scope();
         let mut session = self.connection.lend().await?;
         let waits = self.introspection.lock_waits(&mut session, &scope).await;
-        Ok(self.sessions.waits(self.connection.answered(waits)?))
+        Ok(self.sessions.waits(self.connection.take_answer(waits)?))
     }
 
-    /// Returns how long it takes until the server's detector has checked all waits of the last probe.
+    /// Returns the time until the server's detector has checked all waits of the last probe.
     pub(super) fn next_deadlock_check(&self, deadlock_timeout: Duration) -> Duration {
         let after = deadlock_timeout + settings::POSTGRES_CHECK_DELAY;
         let youngest = self.introspection.youngest_wait();
@@ -76,7 +77,7 @@ impl Observer {
         let scope = IntrospectionScope { row_locks_schema, ..self.scope() };
         let mut session = self.connection.lend().await?;
         let locks = self.introspection.locks(&mut session, &scope).await;
-        Ok(self.sessions.locks(self.connection.answered(locks)?))
+        Ok(self.sessions.locks(self.connection.take_answer(locks)?))
     }
 
     async fn row_locks_schema(&mut self) -> LabResult<Option<String>> {
@@ -96,28 +97,15 @@ impl Observer {
         Ok(schema)
     }
 
-    /// Returns the cycle in which `victim` was, if the server reports it, and has not reported it before.
+    /// Returns the cycle of which `victim` was a part, if the server reports it and has not reported it before.
     pub(super) async fn deadlock(
         &mut self,
         victim: &SessionName,
         failure: &Failure,
     ) -> Option<Cycle> {
-        let report = self.deadlock_report(victim, failure).await.ok().flatten()?;
-        let is_new = self.server.dialect() == Dialect::Postgres || report.id != self.last_deadlock;
-        let cycle = self.sessions.cycle(&report).filter(|_| is_new)?;
-        self.last_deadlock = report.id;
-        // Without the victim it is another deadlock: the server keeps only the last.
-        cycle.iter().any(|edge| edge.waiter == *victim).then_some(cycle)
-    }
-
-    async fn deadlock_report(
-        &mut self,
-        victim: &SessionName,
-        failure: &Failure,
-    ) -> LabResult<Option<DeadlockReport>> {
         let (scope, pid) = (self.scope(), self.sessions.pid(victim));
         let is_postgres = self.server.dialect() == Dialect::Postgres;
-        let mut session = self.connection.lend().await?;
+        let mut session = self.connection.lend().await.ok()?;
         let report = match (pid, &failure.detail) {
             _ if !is_postgres => self.introspection.last_deadlock(&mut session).await,
             (Some(pid), Some(detail)) => {
@@ -125,15 +113,20 @@ impl Observer {
             }
             _ => Ok(None),
         };
-        self.connection.answered(report)
+        let report = self.connection.take_answer(report).ok().flatten()?;
+        let is_new = is_postgres || report.id != self.last_deadlock;
+        let cycle = self.sessions.cycle(&report).filter(|_| is_new)?;
+        self.last_deadlock = report.id;
+        // A cycle without the victim is of another deadlock: the server reports only the last one.
+        cycle.iter().any(|edge| edge.waiter == *victim).then_some(cycle)
     }
 }
 
-/// The sessions of a case by the server's numbers, to give what the server reports the names of the case.
+/// The names of a case's sessions by process id.
 #[derive(Debug)]
 pub(super) struct SessionNames {
     pub(super) names: BTreeMap<i64, SessionName>,
-    /// The database or schema of the case: its tables are named without it.
+    /// The database or schema of the case, which is left out of the names of its tables.
     schema: String,
 }
 
@@ -169,15 +162,15 @@ impl SessionNames {
         locks.sort();
         locks.dedup();
         let mut incomplete = BTreeMap::new();
-        for it in list.incomplete {
-            let is_meant = |pid: &i64| it.session.is_none_or(|session| session == *pid);
-            let names = self.names.iter().filter(|(pid, _)| is_meant(pid));
-            incomplete.extend(names.map(|(_, name)| (name.clone(), it.reason.clone())));
+        for gap in list.incomplete {
+            let is_affected = |pid: &i64| gap.session.is_none_or(|session| session == *pid);
+            let names = self.names.iter().filter(|(pid, _)| is_affected(pid));
+            incomplete.extend(names.map(|(_, name)| (name.clone(), gap.reason.clone())));
         }
         LockList { locks, incomplete }
     }
 
-    /// Returns the cycle of a deadlock, if all sessions in it are of the case.
+    /// Returns the cycle of a deadlock, if all its sessions are of the case.
     fn cycle(&self, report: &DeadlockReport) -> Option<Cycle> {
         let name = |pid: i64| self.names.get(&pid).cloned();
         let edge = |wait: &introspection::DeadlockWait| {
@@ -193,25 +186,21 @@ impl SessionNames {
         report.waits.iter().map(edge).collect()
     }
 
-    /// Returns what is locked; a table of the case without the name of its database.
-    fn locked_object(&self, target: LockTarget) -> LockedObject {
-        let LockTarget { kind, schema, object, index, record, mode } = target;
-        let object = match schema {
-            Some(schema) if schema != self.schema => format!("{schema}.{object}"),
-            _ => object,
+    /// Returns the target, with a table of the case without the name of its database.
+    fn locked_object(&self, target: LockTarget) -> LockTarget {
+        let object = match &target.schema {
+            Some(schema) if *schema != self.schema => format!("{schema}.{}", target.object),
+            _ => target.object,
         };
-        LockedObject { kind, object, index, record, mode }
+        LockTarget { object, schema: None, ..target }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::fixtures::name;
     use introspection::{DeadlockWait, IncompleteLocks, SessionLock};
-
-    fn name(text: &str) -> SessionName {
-        SessionName::new(text).unwrap()
-    }
 
     fn names() -> SessionNames {
         let names = [(7, "B"), (8, "A"), (9, "C")].map(|(pid, text)| (pid, name(text)));
@@ -219,18 +208,12 @@ mod tests {
     }
 
     fn table(schema: &str) -> LockTarget {
-        LockTarget {
-            kind: introspection::LockKind::Table,
-            schema: Some(schema.to_owned()),
-            object: "t".to_owned(),
-            index: None,
-            record: None,
-            mode: "X".to_owned(),
-        }
+        let schema = Some(schema.to_owned());
+        LockTarget { schema, ..LockTarget::new(introspection::LockKind::Table, "t", "X") }
     }
 
     #[test]
-    fn strangers_are_told_from_sessions() {
+    fn sessions_of_others_are_only_counted_as_outside_blockers() {
         let wait = |waiter, blockers: &[i64], wanted| LockWait {
             waiter,
             blockers: blockers.to_vec(),
@@ -241,7 +224,7 @@ mod tests {
             wait(8, &[9], Some(table("other"))),
             wait(100, &[7], None),
         ]);
-        assert_eq!(waits.len(), 2, "who is not of the case waits unseen");
+        assert_eq!(waits.len(), 2, "a wait of another session was returned");
         assert_eq!((&waits[0].waiter, waits[0].has_outside_blocker), (&name("A"), false));
         assert_eq!(
             (&waits[1].blockers[..], waits[1].has_outside_blocker),
@@ -253,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_of_strangers_are_left_out() {
+    fn locks_of_other_sessions_are_left_out() {
         let lock = |session| SessionLock { session, target: table("lab"), granted: true };
         let because =
             |session, reason: &str| IncompleteLocks { session, reason: reason.to_owned() };
@@ -270,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadlock_of_others_is_not_ours() {
+    fn a_deadlock_of_other_sessions_is_ignored() {
         let wait = |waiter, holder| {
             let target = table("lab");
             let blocking = vec![SessionLock { session: holder, target, granted: false }];

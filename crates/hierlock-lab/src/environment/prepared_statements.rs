@@ -1,4 +1,4 @@
-//! The prepared statements of a session by name: `EXECUTE s` does not show what it does, the text behind it does.
+//! The prepared statements of a session by name: they show what `EXECUTE s` runs.
 
 use super::connection::LabConnection;
 use hierlock_engine::lexer::{OpenToken, TokenKind, tokens};
@@ -11,8 +11,9 @@ pub(super) struct PreparedStatements {
 }
 
 impl PreparedStatements {
-    /// Remembers what a `PREPARE` prepares. Asks the session if the text is an expression, so it comes first.
-    pub(super) async fn learn(
+    /// Records the statement of a `PREPARE`. Must be called before the `PREPARE` is executed: if the text is an
+    /// expression, the session evaluates it.
+    pub(super) async fn record(
         &mut self,
         dialect: Dialect,
         sql: &str,
@@ -33,7 +34,7 @@ impl PreparedStatements {
         }
     }
 
-    /// The text that a statement runs: of `EXECUTE` the prepared one, of any other the statement itself.
+    /// Returns the text that is executed: the prepared statement for an `EXECUTE`, else `sql` itself.
     pub(super) async fn text_of(
         &self,
         dialect: Dialect,
@@ -53,7 +54,7 @@ impl PreparedStatements {
     }
 }
 
-/// The name behind a word, without quotes.
+/// Returns the name after `word`, without quotes.
 fn name(driver: Driver, sql: &str, word: &str) -> String {
     let rest = after_word(driver, sql, word).unwrap_or_default();
     for token in tokens(driver, rest) {
@@ -72,22 +73,22 @@ fn name(driver: Driver, sql: &str, word: &str) -> String {
     String::new()
 }
 
-/// The value of a literal, or of an expression such as `@text`.
+/// Returns the value of a literal, or of an expression such as `@text`.
 async fn value(expression: &str, connection: &mut LabConnection) -> Option<String> {
     let expression = expression.trim().trim_end_matches(';').trim_end();
     if let Some(text) = literal(expression) {
         return Some(text);
     }
-    // `EXECUTE IMMEDIATE @text USING 1`
+    // For example `EXECUTE IMMEDIATE @text USING 1`.
     let is_variable = expression.starts_with('@');
     let end = expression.find(char::is_whitespace).filter(|_| is_variable);
     let expression = &expression[..end.unwrap_or(expression.len())];
-    // What the server cannot evaluate here it refuses in the statement itself.
+    // If the server cannot evaluate the expression, the statement itself fails too.
     let rows = connection.try_query(&format!("SELECT {expression}")).await.ok()?.ok()?;
     rows.into_iter().next()?.into_iter().next()?
 }
 
-/// The text of a literal of MySQL or MariaDB at the beginning, without its quotes.
+/// Returns the value of the MySQL or MariaDB string literal at the beginning of `text`.
 fn literal(text: &str) -> Option<String> {
     let mut tokens = tokens(Driver::Mysql, text);
     let literal = tokens.next().filter(|token| token.text.starts_with(['\'', '"']))?;
@@ -108,17 +109,17 @@ fn literal(text: &str) -> Option<String> {
     Some(value)
 }
 
-/// Returns what follows the first such word outside of quotes and comments.
+/// Returns the text after the first `word` that is not in quotes or comments.
 pub(super) fn after_word<'t>(driver: Driver, sql: &'t str, word: &str) -> Option<&'t str> {
-    let is_of_word = |c: char| c.is_alphanumeric() || c == '_';
+    let is_word_character = |c: char| c.is_alphanumeric() || c == '_';
     let mut begin = 0;
     for token in tokens(driver, sql) {
         if token.kind == TokenKind::Code {
-            let small = token.text.to_ascii_lowercase();
-            let found = small.match_indices(word).map(|(at, _)| at).find(|at| {
-                let before = small[..*at].chars().next_back();
-                let after = small[at + word.len()..].chars().next();
-                !before.is_some_and(is_of_word) && !after.is_some_and(is_of_word)
+            let lower = token.text.to_ascii_lowercase();
+            let found = lower.match_indices(word).map(|(at, _)| at).find(|at| {
+                let before = lower[..*at].chars().next_back();
+                let after = lower[at + word.len()..].chars().next();
+                !before.is_some_and(is_word_character) && !after.is_some_and(is_word_character)
             });
             if let Some(at) = found {
                 return Some(&sql[begin + at + word.len()..]);
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_known_in_any_spelling() {
+    fn names_are_found_in_any_spelling() {
         for (driver, sql) in [
             (Driver::Mysql, "execute s"),
             (Driver::Mysql, "EXECUTE `s` using @a"),
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_is_behind_its_word() {
+    fn the_text_after_a_word_is_found() {
         let after = |sql| after_word(Driver::Mysql, sql, "from");
         assert_eq!(after("prepare from_s FROM 'x'"), Some(" 'x'"));
         assert_eq!(after("prepare s /* from */ FROM 'from'"), Some(" 'from'"));

@@ -1,6 +1,6 @@
-//! Prepared transactions: `XA PREPARE` and `PREPARE TRANSACTION`. They outlive their session and keep its locks, so
-//! what a case has prepared and not ended is rolled back. Servers do not say whose they are, so the statements of
-//! the case are read.
+//! Prepared transactions: `XA PREPARE` and `PREPARE TRANSACTION`. They outlive their session and keep its locks, so the
+//! lab rolls back those that a case has left. Servers do not report which session prepared them, so the lab reads the
+//! statements of the case.
 
 use super::LabResult;
 use super::connection::{ANSWER_LIMIT, LabConnection};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// MariaDB ends a prepared transaction from elsewhere only when it has seen its session leave.
+/// The delay between attempts: MariaDB ends a prepared transaction of another session only when that session is gone.
 const RETRY_AFTER: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Debug, Default)]
@@ -20,9 +20,9 @@ pub(super) struct PreparedTransactions(Arc<Mutex<Vec<PreparedTransaction>>>);
 
 #[derive(Clone, Debug)]
 struct PreparedTransaction {
-    /// As it was written, without blanks between its parts.
+    /// The name as the statement writes it, without whitespace between its parts.
     name: String,
-    /// The connection of the session that prepared it; none for the setup.
+    /// The process id of the session that prepared the transaction; none for the setup.
     by: Option<i64>,
 }
 
@@ -33,8 +33,8 @@ enum Change {
 }
 
 impl PreparedTransactions {
-    /// Notes what a statement of the case that has succeeded on this connection prepares or ends.
-    pub(super) fn note(&self, driver: Driver, sql: &str, by: Option<i64>) {
+    /// Records whether a successful statement of the case prepares or ends a transaction.
+    pub(super) fn record(&self, driver: Driver, sql: &str, by: Option<i64>) {
         match change(driver, sql) {
             Some(Change::Prepares(name)) => self.all().push(PreparedTransaction { name, by }),
             Some(Change::Ends(name)) => self.all().retain(|known| known.name != name),
@@ -54,7 +54,7 @@ impl PreparedTransactions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Rolls back what is left, except what these statements are going to end. Returns a sentence for each.
+    /// Rolls back the prepared transactions, except those that the statements `except` end. Returns a note for each.
     pub(super) async fn roll_back(
         &self,
         dialect: Dialect,
@@ -76,7 +76,7 @@ impl PreparedTransactions {
     }
 }
 
-/// Rolls back a transaction; returns a note, unless it is not there any more.
+/// Rolls back a transaction. Returns a note, or none if the transaction does not exist any more.
 async fn roll_back(
     dialect: Dialect,
     connection: &mut LabConnection,
@@ -89,7 +89,7 @@ async fn roll_back(
             ErrorClass::PreparedTransactionRolledBack => break,
             class => class == ErrorClass::UndefinedObject,
         };
-        // Without a name in the list, or its session has not left yet.
+        // The transaction does not exist, or its session has not left yet.
         if is_unknown && (dialect == Dialect::Postgres || !is_listed(connection, name).await?) {
             return Ok(None);
         }
@@ -105,18 +105,18 @@ async fn roll_back(
     Ok(Some(format!("it left transaction {name} prepared: rolled back")))
 }
 
-/// Returns whether there is one of such a name; true if we may not know.
+/// Returns whether the server lists a transaction of that name; true if the list cannot be read.
 async fn is_listed(connection: &mut LabConnection, name: &str) -> LabResult<bool> {
     let Ok(rows) = connection.try_query("XA RECOVER").await? else { return Ok(true) };
     let written = name.to_lowercase();
-    let is_it = |row: &Vec<Option<String>>| {
-        // The format, the lengths of both parts, and both parts together.
+    let has_name = |row: &Vec<Option<String>>| {
+        // The columns are the format, the lengths of both parts, and both parts together.
         let (length, data) = (cell(row, 1).parse().unwrap_or(0), cell(row, 3));
         let first = data.get(..length).unwrap_or(data).to_lowercase();
         let hex: String = first.bytes().map(|byte| format!("{byte:02x}")).collect();
         written.contains(&first) || written.contains(&hex)
     };
-    Ok(rows.iter().any(is_it))
+    Ok(rows.iter().any(has_name))
 }
 
 fn change(driver: Driver, sql: &str) -> Option<Change> {
@@ -137,7 +137,7 @@ fn change(driver: Driver, sql: &str) -> Option<Change> {
     Some(change(name.trim_end_matches(';').to_owned()))
 }
 
-/// Returns whether a statement prepares a transaction. Their names belong to the whole server.
+/// Returns whether a statement prepares a transaction. The names of prepared transactions belong to the whole server.
 pub(super) fn is_preparing(driver: Driver, sql: &str) -> bool {
     matches!(change(driver, sql), Some(Change::Prepares(_)))
 }
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_prepared_and_not_ended_is_known() {
+    fn prepared_transactions_are_recorded_until_they_end() {
         let prepared = PreparedTransactions::default();
         let (mysql, postgres) = (Driver::Mysql, Driver::Postgres);
         for sql in [
@@ -160,9 +160,9 @@ mod tests {
             "--",
             "/*",
         ] {
-            prepared.note(mysql, sql, Some(7));
+            prepared.record(mysql, sql, Some(7));
         }
-        prepared.note(postgres, "prepare transaction 'c  d'", Some(7));
+        prepared.record(postgres, "prepare transaction 'c  d'", Some(7));
         let names = |known: &PreparedTransactions| {
             known.of_sessions().into_iter().map(|(name, _)| name).collect::<Vec<_>>()
         };
@@ -172,7 +172,7 @@ mod tests {
             (postgres, "Commit Prepared  'c  d'"),
             (mysql, "xa rollback 'a'"),
         ] {
-            prepared.note(driver, sql, None);
+            prepared.record(driver, sql, None);
         }
         assert_eq!(names(&prepared), ["X'61'"]);
         assert!(is_preparing(mysql, "xa prepare 'a'") && !is_preparing(mysql, "xa start 'a'"));

@@ -1,4 +1,4 @@
-//! What a case needs of its server, read from its statements: which cases must not run beside others.
+//! What a case needs from its server, read from its statements: some cases must not run in parallel with others.
 
 use super::prepared_transactions::is_preparing;
 use crate::place::Place;
@@ -6,14 +6,14 @@ use crate::scenario::{Action, Case};
 use hierlock::sql::Strategy;
 use hierlock_engine::{Dialect, StatementWords};
 
-/// What a case needs beyond tables of its own.
+/// The needs of a case beyond its own tables.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Requirements {
-    /// PostgreSQL: a database, not a schema, for advisory keys and waits for all older snapshots.
+    /// PostgreSQL: a database instead of a schema, for advisory locks and statements that wait for older snapshots.
     pub(super) database: bool,
-    /// Names that belong to the whole server: those of GET_LOCK, and of prepared transactions.
+    /// Names that belong to the whole server: of GET_LOCK, and of prepared transactions.
     pub(super) names: bool,
-    /// The server to itself.
+    /// The whole server, with no other case on it.
     pub(super) server: bool,
 }
 
@@ -28,8 +28,8 @@ impl Requirements {
             Action::Sql(sql) => Some(sql),
             _ => None,
         });
-        let around = case.setup.iter().chain(&case.teardown).map(|statement| &statement.sql);
-        let texts = around.chain(steps);
+        let blocks = case.setup.iter().chain(&case.teardown).map(|statement| &statement.sql);
+        let texts = blocks.chain(steps);
         let prepares = texts.clone().any(|sql| is_preparing(dialect.driver(), sql));
         let texts: Vec<StatementWords> =
             texts.map(|sql| StatementWords::of(dialect.driver(), sql)).collect();

@@ -1,4 +1,5 @@
-//! A server to run cases on. The names of its databases say which process made them, so that leftovers are found.
+//! A server to run cases on. The names of its databases contain the id of the process, so that later processes find
+//! leftovers.
 
 use super::connection::LabConnection;
 use super::namespace::{Namespace, NamespaceGuard, is_locked};
@@ -14,66 +15,69 @@ use std::time::Duration;
 use tokio::sync::{Mutex, OnceCell, OwnedSemaphorePermit, Semaphore};
 use url::Url;
 
-/// What the names of all that the lab makes begin with.
+/// The prefix of all databases and schemas of the lab.
 pub(super) const PREFIX: &str = "hierlock_lab_";
 
-/// How long a lock in what a dead process left may keep it from being removed.
+/// The limit for the lock wait when the leftovers of a dead process are removed.
 const SWEEP_LOCK_WAIT: Duration = Duration::from_secs(1);
 
-/// How many cases may run beside each other on a server; one that runs alone takes all permits.
+/// The number of cases that may run on a server at the same time; a case that runs alone takes all permits.
 const MAX_SHARES: u32 = 1 << 16;
 
-/// A server to run cases on. When it is dropped, everything that was changed on it is as before.
+/// A server to run cases on. On drop the settings that were changed on it are restored.
 pub(crate) struct TestServer {
     pub(super) address: ServerAddress,
     pub(super) url: String,
-    version: String,
-    /// What the names of our databases begin with: ours for as long as `keeper` is connected.
+    /// The name and version of the server, such as `MySQL 9.7.4`.
+    pub(crate) version: String,
+    /// The prefix of this process's databases, reserved while `keeper` is connected.
     pub(super) prefix: String,
-    /// A connection that stays open: a process without one has left its databases behind.
-    keeper: Mutex<LabConnection>,
-    made: AtomicU64,
-    /// MariaDB: may the listing of locks be switched on, and was it?
+    /// A connection that stays open: databases of a process without one are leftovers.
+    pub(super) keeper: Mutex<LabConnection>,
+    /// The number of namespaces that were created.
+    namespaces: AtomicU64,
+    /// MariaDB: the listing of locks is on.
     can_list_locks: bool,
-    has_switched: bool,
-    /// PostgreSQL: the schema of the extension that lists row locks, once it has been asked for.
+    /// MariaDB: this process has switched the listing of locks on.
+    has_enabled_lock_output: bool,
+    /// PostgreSQL: the schema of the extension that lists row locks, once it has been looked up.
     row_locks: OnceCell<Option<String>>,
-    /// Cases that touch the whole server run alone, others beside each other.
+    /// Cases that affect the whole server run alone, others in parallel.
     occupancy: Arc<Semaphore>,
-    /// Names of GET_LOCK and of prepared transactions belong to no database, so cases with them take turns.
+    /// Names of GET_LOCK and of prepared transactions belong to no database, so cases that use them run one at a time.
     pub(super) names: Arc<Mutex<()>>,
     leftovers: std::sync::Mutex<Vec<String>>,
-    /// Threads that clean up after databases that were dropped.
+    /// Threads that remove databases whose guard was dropped.
     pub(super) cleanups: std::sync::Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl TestServer {
-    /// Connects to a server, asks what it is, and removes what processes that are gone have left there.
+    /// Connects to a server, reads its version, and removes the leftovers of processes that have ended.
     ///
     /// # Errors
-    /// It cannot be reached, is another engine, or does not allow queries about its locks.
+    /// The server cannot be reached, is of another engine, or does not allow queries about its locks.
     pub(crate) async fn connect(engine: Engine, url: &str) -> LabResult<Arc<Self>> {
         let (address, mut keeper) = first_connection(engine, url).await?;
         let (version, id) = identify(address.dialect(), &mut keeper).await?;
         let prefix = format!("{PREFIX}{}_{id}", std::process::id());
-        // Held until the connection ends, however it does.
+        // Held until the connection ends, even if the process is killed.
         keeper
             .query(&match engine {
                 Engine::Postgres => format!("SET application_name = '{prefix}'"),
                 _ => format!("SELECT GET_LOCK('{prefix}', 0)"),
             })
             .await?;
-        // Without the right to see locks nothing can be proven.
+        // The lab needs the privilege to read locks.
         let mut session = keeper.lend().await?;
         let allowed = Introspection::default().check_permission(&mut session).await;
-        keeper.answered(allowed)?;
-        let (mut can_list_locks, mut has_switched) = (false, false);
+        keeper.take_answer(allowed)?;
+        let (mut can_list_locks, mut has_enabled_lock_output) = (false, false);
         if engine == Engine::Mariadb {
             let rows = keeper.query(introspection::IS_LOCK_OUTPUT_ENABLED).await?;
             let is_enabled = rows.first().is_some_and(|row| cell(row, 0) == "1");
             let enable = introspection::ENABLE_LOCK_OUTPUT;
-            has_switched = !is_enabled && keeper.try_query(enable).await?.is_ok();
-            can_list_locks = is_enabled || has_switched;
+            has_enabled_lock_output = !is_enabled && keeper.try_query(enable).await?.is_ok();
+            can_list_locks = is_enabled || has_enabled_lock_output;
         }
         let server = Self {
             address,
@@ -81,9 +85,9 @@ impl TestServer {
             version,
             prefix,
             keeper: Mutex::new(keeper),
-            made: AtomicU64::new(0),
+            namespaces: AtomicU64::new(0),
             can_list_locks,
-            has_switched,
+            has_enabled_lock_output,
             row_locks: OnceCell::new(),
             occupancy: Arc::new(Semaphore::new(MAX_SHARES as usize)),
             names: Arc::default(),
@@ -98,24 +102,19 @@ impl TestServer {
         self.address.dialect()
     }
 
-    /// Returns what it calls itself, such as `MySQL 9.7.4`.
-    pub(crate) fn version(&self) -> &str {
-        &self.version
-    }
-
-    /// Returns what dead processes have left and cannot be removed because of a lock: a sentence each.
+    /// Returns a sentence for each leftover of a dead process that cannot be removed because of a lock.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         self.leftovers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits until a case may use the server, beside others or alone, for as long as the result is held.
+    /// Waits until a case may use the server, in parallel with others or alone, while the result is held.
     pub(super) async fn occupy(&self, is_alone: bool) -> Option<OwnedSemaphorePermit> {
         let permits = if is_alone { MAX_SHARES } else { 1 };
-        // It fails only if it is closed, which it never is.
+        // An error would mean that the semaphore is closed, which never happens.
         self.occupancy.clone().acquire_many_owned(permits).await.ok()
     }
 
-    /// Removes databases of dead processes; returns their names. Those that are locked are `leftovers`.
+    /// Removes databases of dead processes and returns their names. Locked ones become `leftovers`.
     pub(super) async fn sweep(&self) -> LabResult<Vec<String>> {
         let mut keeper = self.keeper.lock().await;
         let (mut removed, mut left) = (Vec::new(), Vec::new());
@@ -133,7 +132,7 @@ impl TestServer {
             match namespace.remove_within(&mut keeper, SWEEP_LOCK_WAIT).await? {
                 Ok(()) => removed.push(namespace.name().to_owned()),
                 Err(error) if is_locked(&error) => left.push(namespace.leftover_message(&error)),
-                // It may not be ours to remove, or somebody else was quicker.
+                // The lab may lack the privilege, or another process was faster.
                 Err(_) => {}
             }
         }
@@ -141,14 +140,14 @@ impl TestServer {
         Ok(removed)
     }
 
-    /// Makes a namespace by a connection, which comes back with it. Once begun it runs to its end, also if it is
-    /// dropped: else a statement that is still on its way might make the namespace after its removal.
+    /// Creates a namespace through `connection`, and returns both. Once begun, the creation runs to its end even if the
+    /// future is dropped: otherwise a statement still on its way could create the namespace after its removal.
     pub(super) async fn create_namespace(
         self: &Arc<Self>,
         is_database: bool,
         mut connection: LabConnection,
     ) -> LabResult<(NamespaceGuard, LabConnection)> {
-        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}_{number}", self.prefix);
         let namespace = match self.dialect() {
             Dialect::Postgres if !is_database => Namespace::PostgresSchema(name),
@@ -160,7 +159,7 @@ impl TestServer {
             let guard = NamespaceGuard::new(server.clone(), namespace);
             for sql in guard.namespace.create_sql() {
                 let created = match &guard.namespace {
-                    // It is made from outside.
+                    // CREATE DATABASE runs on a connection outside of the new database.
                     Namespace::PostgresDatabase(_) => {
                         server.keeper.lock().await.results_within(SET_UP_LIMIT, &sql).await?
                     }
@@ -168,25 +167,25 @@ impl TestServer {
                 };
                 created.map_err(|error| {
                     let error = error_message(&error);
-                    LabError(format!("a place for the case cannot be made with `{sql}`: {error}"))
+                    LabError(format!(
+                        "a database for the case cannot be created with `{sql}`: {error}"
+                    ))
                 })?;
             }
             Ok((guard, connection))
         };
         let created = tokio::spawn(create).await;
-        created.map_err(|error| LabError(format!("a place for the case was not made: {error}")))?
-    }
-
-    /// Removes a database, which only works from outside.
-    pub(super) async fn remove_database(&self, namespace: &Namespace) -> LabResult<()> {
-        namespace.remove(&mut *self.keeper.lock().await).await
+        created.map_err(|error| {
+            LabError(format!("a database for the case was not created: {error}"))
+        })?
     }
 
     pub(super) fn introspection(&self) -> Introspection {
         Introspection::default().may_enable_lock_output(self.can_list_locks)
     }
 
-    /// PostgreSQL: returns the schema of the extension that lists row locks, if there is one or can be.
+    /// PostgreSQL: returns the schema of the extension that lists row locks. Creates the extension if it is missing;
+    /// `None` if that is not allowed.
     pub(super) async fn row_locks_schema(&self) -> LabResult<Option<String>> {
         let find = async || {
             let mut keeper = self.keeper.lock().await;
@@ -209,42 +208,36 @@ impl TestServer {
     fn own_row_locks_schema(&self) -> String {
         format!("{}_r", self.prefix)
     }
-
-    /// Returns the statement that undoes what was changed on the server.
-    fn restore_sql(&self) -> Option<String> {
-        match self.dialect() {
-            Dialect::Mariadb if self.has_switched => {
-                Some(introspection::DISABLE_LOCK_OUTPUT.to_owned())
-            }
-            Dialect::Postgres if self.row_locks.initialized() => {
-                Some(format!("DROP SCHEMA IF EXISTS {} CASCADE", self.own_row_locks_schema()))
-            }
-            _ => None,
-        }
-    }
 }
 
 impl Drop for TestServer {
     fn drop(&mut self) {
         let cleanups = self.cleanups.get_mut().unwrap_or_else(PoisonError::into_inner);
         for cleanup in std::mem::take(cleanups) {
-            // One that has panicked has cleaned up nothing; the next process sweeps.
+            // If the thread has panicked, the next process sweeps.
             _ = cleanup.join();
         }
-        if let Some(sql) = self.restore_sql() {
-            let address = self.address.clone();
-            let restore = run_in_thread(async move {
-                if let Ok(mut connection) = LabConnection::open(&address).await {
-                    _ = connection.try_query(&sql).await;
-                    connection.close().await;
-                }
-            });
-            _ = restore.join();
-        }
+        let sql = match self.dialect() {
+            Dialect::Mariadb if self.has_enabled_lock_output => {
+                introspection::DISABLE_LOCK_OUTPUT.to_owned()
+            }
+            Dialect::Postgres if self.row_locks.initialized() => {
+                format!("DROP SCHEMA IF EXISTS {} CASCADE", self.own_row_locks_schema())
+            }
+            _ => return,
+        };
+        let address = self.address.clone();
+        let restore = run_in_thread(async move {
+            if let Ok(mut connection) = LabConnection::open(&address).await {
+                _ = connection.try_query(&sql).await;
+                connection.close().await;
+            }
+        });
+        _ = restore.join();
     }
 }
 
-/// Runs something to its end, whatever becomes of the runtime of the caller.
+/// Runs `work` to its end in a thread, independent of the caller's runtime.
 pub(super) fn run_in_thread(work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -254,12 +247,12 @@ pub(super) fn run_in_thread(work: impl Future<Output = ()> + Send + 'static) -> 
     })
 }
 
-/// Reads the URL of a server and connects. On this machine encryption is left out unless the URL asks for it.
+/// Parses the URL of a server and connects. A local connection is not encrypted unless the URL asks for it.
 async fn first_connection(engine: Engine, url: &str) -> LabResult<(ServerAddress, LabConnection)> {
     let unreadable = |error: &dyn fmt::Display| {
         LabError(format!("the URL of the {engine} server cannot be read: {error}"))
     };
-    let dialect = engine.dialect().ok_or_else(|| LabError(format!("{engine} is not a server")))?;
+    let dialect = engine.server().ok_or_else(|| LabError(format!("{engine} is not a server")))?;
     ServerUrl::new(url).check_parameters().map_err(|error| unreadable(&error))?;
     let url = Url::parse(url).map_err(|error| unreadable(&error))?;
     let address = ServerAddress::from_url_as(dialect, &url);
@@ -269,7 +262,7 @@ async fn first_connection(engine: Engine, url: &str) -> LabResult<(ServerAddress
         url.host_str().is_none_or(|host| ["localhost", "127.0.0.1", "[::1]"].contains(&host));
     if is_local && !url.query_pairs().any(|(name, _)| name.starts_with("ssl")) {
         let plain = address.clone().without_encryption();
-        // A server may insist on encryption, or only then take a password.
+        // The server may require encryption, or accept a password only with it.
         if let Ok(connection) = LabConnection::open(&plain).await {
             return Ok((plain, connection));
         }
@@ -278,7 +271,7 @@ async fn first_connection(engine: Engine, url: &str) -> LabResult<(ServerAddress
     Ok((address, connection))
 }
 
-/// Returns the server's version in words, and the number of the connection.
+/// Returns the server's name and version, and the process id of the connection.
 async fn identify(dialect: Dialect, connection: &mut LabConnection) -> LabResult<(String, i64)> {
     let version = match dialect {
         Dialect::Postgres => "current_setting('server_version')",
@@ -286,11 +279,12 @@ async fn identify(dialect: Dialect, connection: &mut LabConnection) -> LabResult
     };
     let rows = connection.query(&format!("SELECT {version}")).await?;
     let version = rows.first().map_or("", |row| cell(row, 0));
-    let (actual, name) = match dialect {
-        Dialect::Postgres => (Dialect::Postgres, "PostgreSQL"),
-        _ if version.contains("MariaDB") => (Dialect::Mariadb, "MariaDB"),
-        _ => (Dialect::Mysql, "MySQL"),
+    let actual = match dialect {
+        Dialect::Postgres => Dialect::Postgres,
+        _ if version.contains("MariaDB") => Dialect::Mariadb,
+        _ => Dialect::Mysql,
     };
+    let name = actual.product_name();
     if actual != dialect {
         return Err(LabError(format!("the server for {dialect} is {name} {version}")));
     }

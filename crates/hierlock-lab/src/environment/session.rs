@@ -17,11 +17,11 @@ use tokio::sync::{Mutex, oneshot};
 
 pub(super) struct Session {
     pub(super) pid: i64,
-    /// PostgreSQL: how long after the beginning of a wait it checks for a deadlock; else zero.
+    /// PostgreSQL: the time from the beginning of a wait to its check for a deadlock; else zero.
     pub(super) deadlock_timeout: Duration,
     /// Locked while a statement runs.
     connection: Arc<Mutex<SessionConnection>>,
-    /// The lab has cancelled the statement: then that is what its failure means.
+    /// The lab has cancelled the statement, so a failure counts as cancelled.
     is_cancelled: Arc<AtomicBool>,
 }
 
@@ -36,7 +36,7 @@ impl Session {
         let pid = connection.pid().await?;
         if dialect == Dialect::Postgres {
             for setting in settings::POSTGRES_SUPERUSER {
-                // Not everyone may set these.
+                // Fails without the privilege, which is fine.
                 _ = connection.try_query(setting).await?;
             }
         }
@@ -53,7 +53,7 @@ impl Session {
         }
         let mut deadlock_timeout = Duration::ZERO;
         if dialect == Dialect::Postgres {
-            // In milliseconds.
+            // The unit of the setting is a millisecond.
             let sql = "SELECT setting FROM pg_settings WHERE name = 'deadlock_timeout'";
             let rows = connection.query(sql).await?;
             let millis = rows.first().and_then(|row| number_cell(row, 0)).unwrap_or_default();
@@ -74,11 +74,11 @@ impl Session {
         Ok(Self { pid, deadlock_timeout, connection, is_cancelled })
     }
 
-    /// Begins a statement, once the one before is over.
+    /// Begins a statement, which runs after the previous one has ended.
     pub(super) fn begin(&self, sql: &str) -> Reply {
         let (sender, reply) = oneshot::channel();
         self.is_cancelled.store(false, Ordering::SeqCst);
-        // Locked here, so that a cancel at once does not find it idle.
+        // Locked before the task starts, so that an immediate cancel does not find the session idle.
         let locked = self.connection.clone().try_lock_owned();
         let (connection, sql) = (self.connection.clone(), sql.to_owned());
         tokio::spawn(async move {
@@ -88,7 +88,7 @@ impl Session {
             };
             let answer = connection.run(&sql).await;
             drop(connection);
-            // Nobody may want to know any more.
+            // The receiver may be dropped.
             _ = sender.send(answer);
         });
         reply
@@ -98,18 +98,19 @@ impl Session {
         self.connection.try_lock().is_err()
     }
 
-    /// From now on, a failure of the statement that is running was wanted.
+    /// Marks the running statement as cancelled by the lab.
     pub(super) fn expect_cancel(&self) {
         self.is_cancelled.store(true, Ordering::SeqCst);
     }
 
-    pub(super) async fn idle(&self) {
+    /// Waits until no statement runs.
+    pub(super) async fn wait_until_idle(&self) {
         drop(self.connection.lock().await);
     }
 
-    /// Closes the connection once it is idle; what is running must have been ended on the server.
+    /// Closes the connection once it is idle; the caller must have ended a running statement on the server.
     pub(super) async fn close(self) {
-        if tokio::time::timeout(ANSWER_LIMIT, self.idle()).await.is_ok()
+        if tokio::time::timeout(ANSWER_LIMIT, self.wait_until_idle()).await.is_ok()
             && let Some(connection) = Arc::into_inner(self.connection)
         {
             connection.into_inner().connection.close().await;
@@ -121,7 +122,7 @@ struct SessionConnection {
     pid: i64,
     connection: LabConnection,
     dialect: Dialect,
-    /// PostgreSQL has no autocommit to switch off: a transaction is begun when a statement needs one, as psql does.
+    /// PostgreSQL has no autocommit setting: a transaction is begun when a statement needs one, as psql does.
     begins_implicitly: bool,
     in_transaction: bool,
     prepared: PreparedTransactions,
@@ -133,12 +134,12 @@ impl SessionConnection {
     async fn run(&mut self, sql: &str) -> Result<Answer, Failure> {
         let driver = self.dialect.driver();
         if self.dialect == Dialect::Postgres
-            && let Some(copies) = StatementWords::of(driver, sql).copy_direction()
+            && let Some(direction) = StatementWords::of(driver, sql).copy_direction()
         {
-            // Sent, it would leave the connection waiting for rows that nobody sends.
-            return Err(Failure::new(FailureKind::Other, copy_refusal(copies)));
+            // After this statement the connection would wait for rows that the lab does not send.
+            return Err(Failure::new(FailureKind::Other, copy_refusal(direction)));
         }
-        self.statements.learn(self.dialect, sql, &mut self.connection).await;
+        self.statements.record(self.dialect, sql, &mut self.connection).await;
         let text = self.statements.text_of(self.dialect, sql, &mut self.connection).await;
         let answer = match self.begin_implicitly(sql).await {
             Ok(()) => self.connection.run(sql, &StatementWords::of(driver, &text)).await,
@@ -146,14 +147,14 @@ impl SessionConnection {
         };
         match answer {
             Ok(answer) => {
-                self.prepared.note(driver, sql, Some(self.pid));
+                self.prepared.record(driver, sql, Some(self.pid));
                 Ok(answer)
             }
             Err(error) => Err(self.failure(&text, &error)),
         }
     }
 
-    /// Begins a transaction, if a statement needs one and there is none.
+    /// Begins a transaction, if the statement needs one and none is open.
     async fn begin_implicitly(&mut self, sql: &str) -> Result<(), sqlx::Error> {
         if !self.begins_implicitly {
             return Ok(());
@@ -163,7 +164,7 @@ impl SessionConnection {
         if effect == TransactionEffect::None && !self.in_transaction {
             self.connection.run("BEGIN", &words("BEGIN")).await?;
         }
-        // Also one that fails is in a transaction, until that is rolled back.
+        // A failed transaction is also open, until it is rolled back.
         self.in_transaction = effect != TransactionEffect::Ends;
         Ok(())
     }

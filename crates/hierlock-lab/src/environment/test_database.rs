@@ -1,4 +1,4 @@
-//! A database for one case on a server: its sessions are connections, and one more observes them.
+//! The database of a case on a server: its sessions are connections, and one more connection observes them.
 //!
 //! ```text
 //!   begin ─► Session ─task─► connection ─►┐
@@ -31,23 +31,23 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use url::Url;
 
-/// How long after a cancel the next one is sent: a cancel that arrives before the statement begins is lost.
+/// The interval between cancels: a cancel that arrives before the statement begins is lost.
 const CANCEL_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 pub(crate) struct TestDatabase {
-    server: Arc<TestServer>,
+    pub(super) server: Arc<TestServer>,
     pub(super) sessions: BTreeMap<SessionName, Session>,
     last_waits: StdMutex<LastWaits>,
     pub(super) observer: Arc<Mutex<Observer>>,
     teardown: Vec<Statement>,
     pub(super) guard: NamespaceGuard,
-    /// While it is held, the case may use the server.
+    /// The permit to use the server.
     pub(super) occupancy: Option<OwnedSemaphorePermit>,
     _names_turn: Option<OwnedMutexGuard<()>>,
 }
 
 impl TestDatabase {
-    /// Makes a namespace, runs the setup of a case there, and connects its sessions.
+    /// Creates a namespace, runs the setup of the case in it, and connects the sessions.
     pub(super) async fn open(server: &Arc<TestServer>, case: &Case) -> LabResult<Self> {
         let dialect = server.dialect();
         let mut database = Self::create(server, Requirements::of(dialect, case)).await?;
@@ -70,7 +70,7 @@ impl TestDatabase {
         Ok(database)
     }
 
-    /// Makes an empty namespace.
+    /// Creates an empty namespace.
     pub(super) async fn create(
         server: &Arc<TestServer>,
         requirements: Requirements,
@@ -84,11 +84,11 @@ impl TestDatabase {
         let (mut guard, mut connection) =
             server.create_namespace(requirements.database, connection).await?;
         if let Namespace::PostgresDatabase(_) = guard.namespace {
-            // It was made from outside.
+            // The database was created through a connection outside of it.
             connection.close().await;
             connection = LabConnection::open(&guard.address()).await?;
         }
-        // So that the clean-up ends what it runs, too.
+        // The cleanup also ends the statements of this connection.
         guard.connections.push(connection.pid().await?);
         let observer = Observer::new(connection, server, &guard.namespace, &guard.prepared);
         Ok(Self {
@@ -133,7 +133,7 @@ impl TestDatabase {
         result
     }
 
-    /// Returns a URL that leads into the namespace of the case.
+    /// Returns a URL of the namespace of the case.
     pub(super) fn url(&self) -> String {
         let Ok(mut url) = Url::parse(&self.server.url) else { return String::new() };
         match &self.guard.namespace {
@@ -159,7 +159,7 @@ impl TestDatabase {
         self.sessions.get(name).ok_or_else(|| LabError(format!("there is no session {name}")))
     }
 
-    /// Runs a query of the observer in a task, to its end. Otherwise the next query would read its result.
+    /// Runs a query of the observer to its end, in a task. If it were dropped, the next query would read its result.
     async fn observe<T, F>(
         &self,
         query: impl FnOnce(OwnedMutexGuard<Observer>) -> F + Send + 'static,
@@ -170,7 +170,7 @@ impl TestDatabase {
     {
         let observer = self.observer.clone();
         let task = tokio::spawn(async move { query(observer.lock_owned().await).await });
-        task.await.map_err(|error| LabError(format!("a question to the server failed: {error}")))?
+        task.await.map_err(|error| LabError(format!("a query to the server failed: {error}")))?
     }
 
     pub(super) fn begin(&self, session: &SessionName, sql: &str) -> Reply {
@@ -240,21 +240,21 @@ impl TestDatabase {
         session.expect_cancel();
         let started = Instant::now();
         while session.is_busy() {
-            // One that cannot be cancelled loses its connection.
+            // If a cancel has no effect, the connection is terminated.
             let sql = if started.elapsed() > ANSWER_LIMIT {
                 sessions::terminate(dialect, session.pid)
             } else {
                 sessions::cancel(dialect, session.pid)
             };
-            // The server refuses it if the connection is gone; then the session soon reports that.
+            // The server rejects it if the connection is gone; then the session soon reports that.
             let query = |mut observer: OwnedMutexGuard<Observer>| async move {
                 observer.connection.try_query(&sql).await.map(|_| ())
             };
             self.observe(query).await?;
-            _ = tokio::time::timeout(CANCEL_RETRY_DELAY, session.idle()).await;
+            _ = tokio::time::timeout(CANCEL_RETRY_DELAY, session.wait_until_idle()).await;
             if started.elapsed() > 2 * ANSWER_LIMIT {
                 let pid = session.pid;
-                return Err(LabError(format!("what connection {pid} does cannot be ended")));
+                return Err(LabError(format!("the statement of connection {pid} cannot be ended")));
             }
         }
         Ok(())
@@ -268,7 +268,7 @@ impl TestDatabase {
         let mut ended = Ok(());
         for session in self.sessions.values().filter(|session| session.is_busy()) {
             session.expect_cancel();
-            // The session may have ended already; a server that is gone has ended it too.
+            // An error of the server means that the session has ended already.
             if let Err(error) =
                 connection.try_query(&sessions::terminate(dialect, session.pid)).await
             {
@@ -289,8 +289,9 @@ impl TestDatabase {
         let torn_down = run_all(dialect, connection, &self.teardown, "teardown", prepared).await;
         let rest = prepared.roll_back(dialect, connection, &[]).await;
         let removed = match &self.guard.namespace {
+            // A database is removed through a connection outside of it.
             database @ Namespace::PostgresDatabase(_) => {
-                self.server.remove_database(database).await
+                database.remove(&mut *self.server.keeper.lock().await).await
             }
             namespace => namespace.remove(connection).await,
         };
@@ -317,13 +318,13 @@ async fn run_all(
         let failed = |why: &str| {
             LabError(format!("line {line}: the {part} fails at `{}`: {why}", sql.trim()))
         };
-        if let Some(copies) = StatementWords::of(dialect.driver(), sql).copy_direction() {
-            return Err(failed(copy_refusal(copies)));
+        if let Some(direction) = StatementWords::of(dialect.driver(), sql).copy_direction() {
+            return Err(failed(copy_refusal(direction)));
         }
         let result = connection.results_within(SET_UP_LIMIT, sql).await;
         let result = result.map_err(|LabError(why)| failed(&why))?;
         result.map_err(|error| failed(&error_message(&error)))?;
-        prepared.note(dialect.driver(), sql, None);
+        prepared.record(dialect.driver(), sql, None);
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Trees on servers. Making one takes far longer than a case, so cases that only lock nodes hand theirs on.
+//! Trees on servers. Their creation takes far longer than a case, so cases that only lock nodes reuse them.
 
 use super::requirements::Requirements;
 use super::test_database::TestDatabase;
@@ -11,25 +11,24 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use url::Url;
 
-/// How many idle databases of a shape are kept: each has connections, of which a server has not too many.
+/// The number of idle databases per shape: each has connections, and servers limit those.
 const MAX_IDLE_DATABASES: usize = 2;
 
-/// The tree that a database must have.
+/// The tree that a case needs.
 pub(crate) struct TreeSpec {
     pub(crate) place: Place,
     pub(crate) buckets: u32,
     pub(crate) targets: Vec<Target>,
 }
 
-/// A database of its own, and a client for the tree in it.
+/// A database and a client for the tree in it.
 pub(super) struct TreeDatabase {
     database: TestDatabase,
-    url: String,
     pub(super) locks: Hierlock,
     shape: TreeShape,
 }
 
-/// Databases of one shape serve the same cases: place and number of buckets.
+/// The place and the number of buckets: databases of one shape serve the same cases.
 type TreeShape = (Place, u32);
 
 #[derive(Default)]
@@ -44,20 +43,20 @@ impl TreeDatabases {
         let idle = self.idle().get_mut(&(spec.place, spec.buckets)).and_then(Vec::pop);
         let Some(database) = idle else { return TreeDatabase::create(server, spec).await };
         if spec.place.strategy == Some(Strategy::PerId) {
-            provision(&database.url, spec).await?;
+            spec.add_rows(&spec.url(&database.database)).await?;
         }
         Ok(database)
     }
 
-    /// Keeps a database for the next case, or removes it.
+    /// Stores a database for the next case, or removes it.
     pub(super) async fn put_back(&self, database: TreeDatabase) -> LabResult<()> {
-        // Rows that were made on demand are there from then on, so the next case would not meet the same.
-        let is_as_before = database.locks.holders().is_empty()
+        // Rows that were created on demand stay, so the next case would not start with the same state.
+        let is_unchanged = database.locks.holders().is_empty()
             && database.shape.0.strategy != Some(Strategy::OnDemand);
         {
             let mut all = self.idle();
             let idle = all.entry(database.shape).or_default();
-            if is_as_before && idle.len() < MAX_IDLE_DATABASES {
+            if is_unchanged && idle.len() < MAX_IDLE_DATABASES {
                 idle.push(database);
                 return Ok(());
             }
@@ -82,17 +81,17 @@ impl TreeDatabases {
 
 impl TreeDatabase {
     pub(super) async fn create(server: &Arc<TestServer>, spec: &TreeSpec) -> LabResult<Self> {
-        // Sessions are guards of the client: they need no connections of their own here.
+        // The sessions are guards of the client, so they need no connections of their own.
         let database = TestDatabase::create(server, Requirements::of_tree(spec.place)).await?;
-        let (mut database, url, locks) = spec.provision(database).await?;
-        // While no case uses it, it is in nobody's way.
+        let (mut database, locks) = spec.provision(database).await?;
+        // Other cases may have the server to themselves while this database is idle.
         database.occupancy = None;
-        Ok(Self { database, url, locks, shape: (spec.place, spec.buckets) })
+        Ok(Self { database, locks, shape: (spec.place, spec.buckets) })
     }
 
     pub(super) async fn remove(self) -> LabResult<()> {
         let Self { database, locks, .. } = self;
-        // Its connections would be in the way.
+        // Its connections would block the removal.
         drop(locks);
         database.close().await.map(|_| ())
     }
@@ -108,18 +107,18 @@ impl TreeSpec {
         Self { place: case.place, buckets: case.buckets, targets }
     }
 
-    /// Makes the rows that the nodes need in a database; returns it with its URL and a client for them.
+    /// Creates the rows of the nodes in a database; returns the database with a client.
     pub(super) async fn provision(
         &self,
         database: TestDatabase,
-    ) -> LabResult<(TestDatabase, String, Hierlock)> {
+    ) -> LabResult<(TestDatabase, Hierlock)> {
         let url = self.url(&database);
         let connect = async {
-            provision(&url, self).await?;
-            Hierlock::connect(&url).await.map_err(cannot_lock)
+            self.add_rows(&url).await?;
+            Hierlock::connect(&url).await.map_err(tree_error)
         };
         match connect.await {
-            Ok(locks) => Ok((database, url, locks)),
+            Ok(locks) => Ok((database, locks)),
             Err(error) => {
                 // The first error is the one to report.
                 let _ = database.close().await;
@@ -130,7 +129,7 @@ impl TreeSpec {
 
     fn url(&self, database: &TestDatabase) -> String {
         let bare = database.url();
-        // It was parsed before.
+        // The URL was parsed before.
         let Ok(mut url) = Url::parse(&bare) else { return bare };
         if let Some(strategy) = self.place.strategy {
             url.query_pairs_mut().append_pair("strategy", strategy.name());
@@ -140,22 +139,22 @@ impl TreeSpec {
         }
         url.into()
     }
+
+    /// Creates the rows that the strategy needs and that do not exist yet.
+    async fn add_rows(&self, url: &str) -> LabResult<()> {
+        let is_per_id = self.place.strategy == Some(Strategy::PerId);
+        if is_per_id || self.place.strategy == Some(Strategy::Striped) {
+            let provision = Provision::connect(url, Hierarchy::default());
+            let provision = provision.await.map_err(tree_error)?;
+            provision.run(|_| ()).await.map_err(tree_error)?;
+            if is_per_id {
+                provision.add(&self.targets).await.map_err(tree_error)?;
+            }
+        }
+        Ok(())
+    }
 }
 
-/// Makes the rows that the strategy needs and that are not there yet.
-async fn provision(url: &str, spec: &TreeSpec) -> LabResult<()> {
-    let is_per_id = spec.place.strategy == Some(Strategy::PerId);
-    if !is_per_id && spec.place.strategy != Some(Strategy::Striped) {
-        return Ok(());
-    }
-    let provision = Provision::connect(url, Hierarchy::default()).await.map_err(cannot_lock)?;
-    provision.run(|_| ()).await.map_err(cannot_lock)?;
-    if is_per_id {
-        provision.add(&spec.targets).await.map_err(cannot_lock)?;
-    }
-    Ok(())
-}
-
-fn cannot_lock(error: hierlock::Error) -> LabError {
+fn tree_error(error: hierlock::Error) -> LabError {
     LabError(format!("nodes cannot be locked there: {error}"))
 }

@@ -1,9 +1,9 @@
-//! Lock steps: sessions that lock nodes of a tree through the library, on any backend. Who waits is read from
-//! [`Hierlock::holders`], which on a server is what the server says.
+//! Lock steps: sessions that lock nodes of a tree through the library, on any backend. Waits are read from
+//! [`Hierlock::holders`], which on a server reads them from the server.
 
 use super::Reply;
 use crate::observation::{
-    Answer, Failure, FailureKind, Lock, LockKind, LockedObject, SessionName, Wait,
+    Answer, Failure, FailureKind, Lock, LockKind, LockTarget, SessionName, Wait,
 };
 use crate::scenario::{LockAction, LockRequest};
 use hierlock::{Error, Guard, Hierlock, Holder};
@@ -13,11 +13,11 @@ use std::time::Duration;
 use tokio::sync::{Mutex, Notify, oneshot};
 use tokio::time::{sleep, timeout};
 
-/// How long what the sessions still do may take to end, and how often that is checked.
+/// The limit for the actions of the sessions to end, and the interval of the checks.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 const RELEASE_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// A client, and what each session holds through it.
+/// A client, and the guard of each session.
 #[derive(Debug)]
 pub(super) struct TreeSessions {
     locks: Hierlock,
@@ -43,7 +43,7 @@ impl TreeSessions {
     pub(super) fn begin(&self, session: &SessionName, action: &LockAction) -> Reply {
         let (sender, reply) = oneshot::channel();
         let (locks, name, action) = (self.locks.clone(), session.clone(), action.clone());
-        // Names come from the case that the sessions were made for.
+        // The sessions were created for the case that the names come from.
         let session = self.sessions.get(session).cloned().unwrap_or_default();
         tokio::spawn(async move {
             let result = tokio::select! {
@@ -52,7 +52,7 @@ impl TreeSessions {
                     Err(Failure::new(FailureKind::Cancelled, "it was given up"))
                 }
             };
-            // Whoever asked may be gone; what was taken is in the session.
+            // The receiver may be dropped; a guard that was acquired is in the session.
             let _ = sender.send(result);
         });
         reply
@@ -61,13 +61,13 @@ impl TreeSessions {
     pub(super) fn waits(&self) -> Vec<Wait> {
         let holders = self.locks.holders();
         let names: HashMap<u64, SessionName> =
-            holders.iter().filter_map(|holder| Some((holder.id, name_of(holder)?))).collect();
+            holders.iter().filter_map(|holder| Some((holder.id, session_name(holder)?))).collect();
         let waits = holders.iter().filter_map(|holder| {
             let wait = holder.waits.as_ref()?;
             let blockers: BTreeSet<_> =
                 wait.blocked_by.iter().filter_map(|id| names.get(id).cloned()).collect();
             Some(Wait {
-                waiter: name_of(holder)?,
+                waiter: session_name(holder)?,
                 has_outside_blocker: wait.blocked_by.iter().any(|id| !names.contains_key(id)),
                 blockers: blockers.into_iter().collect(),
                 target: Some(node(&wait.target, wait.mode)),
@@ -79,7 +79,7 @@ impl TreeSessions {
     pub(super) fn locks(&self) -> Vec<Lock> {
         let mut locks: Vec<Lock> = Vec::new();
         for holder in &self.locks.holders() {
-            let Some(session) = name_of(holder) else { continue };
+            let Some(session) = session_name(holder) else { continue };
             let held = holder.holds.iter().map(|(target, mode)| (node(target, *mode), true));
             let wanted = holder.waits.iter().map(|wait| (node(&wait.target, wait.mode), false));
             for (target, granted) in held.chain(wanted) {
@@ -96,13 +96,13 @@ impl TreeSessions {
         }
     }
 
-    /// Ends what the sessions do, releases what they hold and waits until it is free.
+    /// Cancels the actions of the sessions, releases their guards and waits until the nodes are free.
     pub(super) async fn reset(&mut self) {
         for session in self.sessions.values_mut() {
             let session = std::mem::take(session);
             session.cancel.notify_one();
             if let Some(guard) = session.guard.lock().await.take() {
-                // What cannot be released any more is gone with its connection.
+                // If the release fails, the connection is lost and the locks with it.
                 let _ = guard.release().await;
             }
         }
@@ -111,12 +111,12 @@ impl TreeSessions {
                 sleep(RELEASE_CHECK_INTERVAL).await;
             }
         };
-        // What is not free by then is removed with its database.
+        // Nodes that are not free by then are removed with the database.
         let _ = timeout(RELEASE_LIMIT, released).await;
     }
 }
 
-/// Cancels what still waits; what is held is released when its task has ended.
+/// Cancels the waits; a guard is released when its task has ended.
 impl Drop for TreeSessions {
     fn drop(&mut self) {
         for session in self.sessions.values() {
@@ -135,9 +135,8 @@ impl TreeSession {
         let mut held = self.guard.lock().await;
         match (action, held.as_mut()) {
             (LockAction::Lock(_) | LockAction::Try(_), Some(_)) => {
-                let hint = "`extend` takes more, `release` gives it back";
-                let why = format!("{name} already holds a lock; {hint}");
-                return Err(Failure::new(FailureKind::Other, why));
+                let why = "already holds a lock; `extend` takes more, `release` gives it back";
+                return Err(Failure::new(FailureKind::Other, format!("{name} {why}")));
             }
             (LockAction::Extend(_) | LockAction::Upgrade | LockAction::Release, None) => {
                 let why = format!("{name} holds nothing; `lock` comes first");
@@ -174,12 +173,12 @@ impl TreeSession {
     }
 }
 
-fn name_of(holder: &Holder) -> Option<SessionName> {
+fn session_name(holder: &Holder) -> Option<SessionName> {
     holder.name.as_deref().and_then(SessionName::new)
 }
 
-fn node(target: &hierlock::Target, mode: hierlock::SlotMode) -> LockedObject {
-    LockedObject::new(LockKind::Node, target, mode)
+fn node(target: &hierlock::Target, mode: hierlock::SlotMode) -> LockTarget {
+    LockTarget::new(LockKind::Node, target, mode)
 }
 
 fn failure(error: Error) -> Failure {

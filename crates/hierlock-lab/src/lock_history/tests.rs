@@ -1,39 +1,39 @@
-//! Which statement took a lock, for runs made by hand.
+//! The attribution of locks to statements, for runs made by hand.
 
 use super::*;
 use crate::place::Engine;
 use crate::record::Record;
-use crate::report::fixtures::{RecordBuilder, blocked, changed, done, name, place, row_of};
+use crate::report::fixtures::{blocked, changed, done, name, place, record, row_of};
 
-fn table() -> LockedObject {
-    LockedObject::new(LockKind::Table, "t", "IX")
+fn table() -> LockTarget {
+    LockTarget::new(LockKind::Table, "t", "IX")
 }
 
-/// Why B waits for A in the last step of a run.
-fn explained(
+/// Returns the lock for which B waits for A in the last step of a run.
+fn blocking_lock(
     record: &Record,
     incomplete: &[IncompleteLocks],
-    wants: &LockedObject,
+    wants: &LockTarget,
 ) -> BlockingLock {
     let closing = record.steps.len() - 1;
-    let mut link = WaitEdge::new(name("B"), name("A"), Some(wants.clone()));
-    link.blocking.push(BlockingLock::new(wants.clone(), true));
-    let mut circle = [link];
+    let mut edge = WaitEdge::new(name("B"), name("A"), Some(wants.clone()));
+    edge.blocking.push(BlockingLock::new(wants.clone(), true));
+    let mut circle = [edge];
     let history = LockHistory { steps: &record.steps, incomplete };
     history.complete(&mut circle, closing, &[]);
     circle[0].blocking.remove(0)
 }
 
-fn builder() -> RecordBuilder {
-    RecordBuilder::new("test/ledger", "", place(Engine::Mysql))
+fn empty_record() -> Record {
+    record("test/ledger", "", place(Engine::Mysql))
 }
 
-/// A had the same row in an earlier transaction: that does not count.
+/// A had the same row in an earlier transaction, which does not count.
 #[test]
-fn a_lock_counts_from_when_it_was_taken_last() {
+fn a_lock_belongs_to_the_statement_that_took_it_last() {
     let row = row_of("t", "1");
     let held = [("A", row.clone(), true)];
-    let record = builder()
+    let record = empty_record()
         .step("A", "update 1", changed(1))
         .locks(&held)
         .step("A", "commit", done())
@@ -42,41 +42,39 @@ fn a_lock_counts_from_when_it_was_taken_last() {
         .locks(&held)
         .step("A", "select", done())
         .locks(&held)
-        .step("B", "update", done())
-        .build();
-    let lock = explained(&record, &[], &row);
+        .step("B", "update", done());
+    let lock = blocking_lock(&record, &[], &row);
     assert_eq!((lock.statement, lock.granted_in), (Some(2), Some(2)));
 }
 
-/// It came when another had let it go: in that step, by the statement that had waited.
+/// The lock was granted when another session released it: in that step, to the statement that had waited.
 #[test]
 fn a_lock_belongs_to_the_statement_that_waited_for_it() {
     let row = row_of("t", "1");
     let wait = blocked("A", &["C"], Some(row.clone()));
-    let record = builder()
+    let record = empty_record()
         .step("A", "update", wait)
         .locks(&[("A", row.clone(), false)])
         .step("C", "commit", done())
         .wakes(0, changed(1))
         .locks(&[("A", row.clone(), true)])
-        .step("B", "update", done())
-        .build();
-    let lock = explained(&record, &[], &row);
+        .step("B", "update", done());
+    let lock = blocking_lock(&record, &[], &row);
     assert_eq!((lock.statement, lock.granted_in), (Some(0), Some(1)));
 }
 
-/// B makes the lock record of a row that A has written, while A waits for something else.
+/// B creates the lock record of a row that A has written, while A waits for another lock.
 #[test]
-fn a_written_row_belongs_to_its_writer_or_is_not_told() {
+fn a_written_row_belongs_to_its_only_writer_or_is_unknown() {
     let (row, other) = (row_of("t", "10"), row_of("t", "2"));
     let writing = |writes: usize| {
-        let mut builder = builder();
+        let mut record = empty_record();
         for _ in 0..writes {
-            builder = builder.step("A", "insert", changed(1)).locks(&[("A", table(), true)]);
+            record = record.step("A", "insert", changed(1)).locks(&[("A", table(), true)]);
         }
         let wait = blocked("A", &["C"], Some(other.clone()));
         let before = [("A", table(), true), ("A", other.clone(), false)];
-        builder.step("A", "update", wait).locks(&before).step("B", "insert", done()).build()
+        record.step("A", "update", wait).locks(&before).step("B", "insert", done())
     };
     let mut circle = [
         WaitEdge::new(name("B"), name("A"), Some(row.clone())),
@@ -99,17 +97,17 @@ fn a_written_row_belongs_to_its_writer_or_is_not_told() {
 }
 
 #[test]
-fn what_is_not_listed_is_not_told() {
+fn an_incomplete_lock_list_is_the_reason_for_an_unknown_statement() {
     let row = row_of("t", "1");
     let record =
-        builder().step("A", "update", changed(1)).locks(&[]).step("B", "update", done()).build();
-    let few = IncompleteLocks::from([(name("A"), "ten locks".to_owned())]);
-    let lock = explained(&record, &[few], &row);
+        empty_record().step("A", "update", changed(1)).locks(&[]).step("B", "update", done());
+    let incomplete = IncompleteLocks::from([(name("A"), "ten locks".to_owned())]);
+    let lock = blocking_lock(&record, &[incomplete], &row);
     assert_eq!((lock.statement, lock.unknown.as_deref()), (None, Some("ten locks")));
 }
 
 #[test]
-fn the_beginning_of_a_long_key_is_the_same_key() {
+fn a_truncated_key_matches_the_whole_key() {
     for (a, b, same) in [
         ("'0190aaaa…', 1", "'0190aaaabbbb', 1", true),
         ("'0190aaaa…', 1", "'0190aaaabbbb', 2", false),

@@ -1,4 +1,4 @@
-//! What must be seen of a pair, from the rules as told to people: not by the library, so that the two can disagree.
+//! The expected outcome of a pair, from the documented rules. Does not use the library, so that the two can disagree.
 
 use super::report::PairOutcome;
 use super::tree::Node;
@@ -6,14 +6,14 @@ use crate::place::{Engine, Place};
 use hierlock::Mode::{self, Exclusive, Shared, Update};
 use hierlock::sql::Strategy;
 
-/// What locks can be told apart at a place. What is lacking is rounded up.
+/// The lock modes that a place distinguishes. A missing mode is rounded up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Abilities {
-    /// Readers, updaters and writers, on any node.
+    /// Shared, update and exclusive locks on every node.
     Everywhere,
-    /// The same on resources; whatever has others below it is locked alone.
+    /// The same on resources; users and accounts are always locked exclusively.
     OnLeaves,
-    /// Readers on resources; all else is locked alone.
+    /// Shared locks on resources; everything else is locked exclusively.
     ReadersOnLeaves,
 }
 
@@ -37,27 +37,27 @@ impl Abilities {
     }
 }
 
-/// What must be seen at a place when `held` is held and `requested` is asked for.
+/// Returns the expected outcome at a place when `held` is held and `requested` is requested.
 ///
-/// 1. Two nodes of which neither is above the other never wait for each other.
-/// 2. Otherwise they meet at the upper one. There, or when it is the same node, readers go together,
-///    and one updater with readers; nobody goes together with a writer.
-/// 3. Whoever updates or writes below a node will change what its reader reads, so only readers may be
-///    below a reader or an updater.
+/// 1. Two nodes of which neither is an ancestor of the other never conflict.
+/// 2. Otherwise the upper node decides. On the same node, shared locks are compatible with each other and with one
+///    update lock; nothing is compatible with an exclusive lock.
+/// 3. An update or exclusive lock below a node changes data that a reader of the node reads. So only shared locks
+///    are compatible with a shared or update lock above them.
 pub(super) fn expected(place: Place, held: (&Node, Mode), requested: (&Node, Mode)) -> PairOutcome {
     let Some(at) = held.0.upper(requested.0) else { return PairOutcome::Granted };
     let abilities = Abilities::of(place);
-    let really = |(node, mode): (&Node, Mode)| abilities.rounded(node, mode);
-    let together = if held.0 == requested.0 {
+    let effective_mode = |(node, mode): (&Node, Mode)| abilities.rounded(node, mode);
+    let compatible = if held.0 == requested.0 {
         matches!(
-            (really(held), really(requested)),
+            (effective_mode(held), effective_mode(requested)),
             (Shared, Shared) | (Shared, Update) | (Update, Shared)
         )
     } else {
         let (upper, lower) = if at == held.0 { (held, requested) } else { (requested, held) };
-        really(upper) != Exclusive && lower.1 == Shared
+        effective_mode(upper) != Exclusive && lower.1 == Shared
     };
-    if together { PairOutcome::Granted } else { PairOutcome::Blocked { at: at.to_string() } }
+    if compatible { PairOutcome::Granted } else { PairOutcome::Blocked { at: at.to_string() } }
 }
 
 #[cfg(test)]
@@ -75,44 +75,48 @@ mod tests {
         matches!(expected, PairOutcome::Blocked { .. })
     }
 
-    fn blocked(place: Place, tree: TreeSize, modes: (Mode, Mode)) -> usize {
+    fn count_blocked(place: Place, tree: TreeSize, modes: (Mode, Mode)) -> usize {
         let nodes = tree.nodes();
         let pairs = nodes.iter().flat_map(|held| nodes.iter().map(move |wanted| (held, wanted)));
         let seen = pairs.map(|(held, wanted)| expected(place, (held, modes.0), (wanted, modes.1)));
         seen.filter(is_blocked).count()
     }
 
-    /// Counted by hand: in 2×2×2 a user has 7 nodes and 10 pairs of one above the other, which is
-    /// 7 + 2 × 10 for each of two users; in 3×3×3 it is 13 + 2 × 21, three times.
+    /// Counted by hand: in 2×2×2 a user has 7 nodes and 10 pairs of an ancestor and a descendant, which is 7 + 2 × 10
+    /// for each of two users; in 3×3×3 it is 13 + 2 × 21, three times.
     #[test]
-    fn as_many_pairs_block_as_counted_by_hand() {
+    fn the_number_of_blocked_pairs_is_as_counted_by_hand() {
         for engine in Engine::ALL {
             let place = place(engine, engine.strategies().first().copied());
-            assert_eq!(blocked(place, TreeSize::default(), (Exclusive, Exclusive)), 54, "{place}");
+            assert_eq!(
+                count_blocked(place, TreeSize::default(), (Exclusive, Exclusive)),
+                54,
+                "{place}"
+            );
             let large = TreeSize { users: 3, accounts: 3, resources: 3 };
-            assert_eq!(blocked(place, large, (Exclusive, Exclusive)), 165, "{place}");
+            assert_eq!(count_blocked(place, large, (Exclusive, Exclusive)), 165, "{place}");
         }
     }
 
     #[test]
-    fn readers_go_together_as_far_as_a_place_can_tell() {
+    fn shared_locks_are_compatible_where_a_place_has_the_mode() {
         let rows = Some(Strategy::Striped);
         let tree = TreeSize::default();
-        // Readers: nobody waits in memory; elsewhere all that is not a pair of equal resources.
-        assert_eq!(blocked(place(Engine::Memory, None), tree, (Shared, Shared)), 0);
-        assert_eq!(blocked(place(Engine::Mysql, rows), tree, (Shared, Shared)), 54 - 8);
-        // Updaters: one beside readers of a resource only where that is a mode of its own.
-        assert_eq!(blocked(place(Engine::Postgres, rows), tree, (Shared, Update)), 54 - 8);
+        // Shared locks: no pair blocks in memory; elsewhere only pairs of equal resources do not block.
+        assert_eq!(count_blocked(place(Engine::Memory, None), tree, (Shared, Shared)), 0);
+        assert_eq!(count_blocked(place(Engine::Mysql, rows), tree, (Shared, Shared)), 54 - 8);
+        // Update locks: compatible with shared locks of a resource only where update is a separate mode.
+        assert_eq!(count_blocked(place(Engine::Postgres, rows), tree, (Shared, Update)), 54 - 8);
         let advisory = Some(Strategy::Advisory);
-        assert_eq!(blocked(place(Engine::Postgres, advisory), tree, (Shared, Update)), 54);
-        assert_eq!(blocked(place(Engine::Mysql, rows), tree, (Shared, Update)), 54);
-        assert_eq!(blocked(place(Engine::Memory, None), tree, (Update, Update)), 54);
-        // A reader held above an updater is the only way round that waits.
-        assert_eq!(blocked(place(Engine::Memory, None), tree, (Shared, Update)), 20);
+        assert_eq!(count_blocked(place(Engine::Postgres, advisory), tree, (Shared, Update)), 54);
+        assert_eq!(count_blocked(place(Engine::Mysql, rows), tree, (Shared, Update)), 54);
+        assert_eq!(count_blocked(place(Engine::Memory, None), tree, (Update, Update)), 54);
+        // Only a shared lock above a requested update lock blocks.
+        assert_eq!(count_blocked(place(Engine::Memory, None), tree, (Shared, Update)), 20);
     }
 
     #[test]
-    fn rounding_only_ever_blocks_more() {
+    fn rounding_never_blocks_fewer_pairs() {
         let nodes = TreeSize::default().nodes();
         for held in &nodes {
             for wanted in &nodes {

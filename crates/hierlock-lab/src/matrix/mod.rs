@@ -1,9 +1,9 @@
-//! The exhaustive matrix: every ordered pair of nodes of a tree, one held and the other requested, at
-//! every place. What blocks is *observed*, and compared with rules that are stated here once more.
+//! The exhaustive matrix: every ordered pair of nodes of a tree, one held and the other requested, at every place. The
+//! outcome is *observed*, and compared with rules that are implemented here a second time.
 //!
 //! ```text
 //!   tree ──► every pair ──► pairs: a case each ──runner──► records ──► report ──► text, svg, JSON
-//!     └────► expected: the rules, as told to people ───────────────────┘
+//!     └────► expected: the documented rules ───────────────────────────┘
 //! ```
 
 mod expected;
@@ -21,23 +21,23 @@ use crate::place::{Engine, Place};
 use futures_util::{StreamExt, stream};
 use std::time::Instant;
 
-/// What to run.
+/// Options of a run of the matrix.
 #[derive(Clone, Debug)]
 pub struct MatrixOptions {
-    /// Whose nodes.
+    /// The size of the tree.
     pub tree: TreeSize,
-    /// Where, in the order in which they are shown.
+    /// The places, in the order of the report.
     pub places: Vec<Place>,
-    /// How: each combination is a board of its own.
+    /// The combinations of modes, each with a board of its own.
     pub modes: Vec<ModePair>,
-    /// How many places at a time. Pairs of one place come one after the other.
+    /// The number of places that run at the same time. The pairs of one place run one after the other.
     pub jobs: usize,
     /// The number of buckets of striped places; by default so many that no two nodes share one.
     pub buckets: Option<u32>,
 }
 
 impl Default for MatrixOptions {
-    /// 2×2×2, exclusive, on what needs no server.
+    /// 2×2×2, exclusive, on the engines that need no server.
     fn default() -> Self {
         Self {
             tree: TreeSize::default(),
@@ -49,26 +49,26 @@ impl Default for MatrixOptions {
     }
 }
 
-/// What cannot be run at all.
+/// The reason why the options cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MatrixError {
-    /// A text that is not three numbers.
+    /// The text does not consist of three numbers.
     #[error(
         "`{0}` is no tree; write how many users, accounts each and resources each, such as 2x2x2"
     )]
     Unreadable(String),
-    /// A tree without a user, or with too many pairs to run.
-    #[error("a tree of {0} has {nodes} nodes; it may have 1 to {max}", nodes = .0.len(), max = TreeSize::MOST_NODES)]
+    /// A tree without nodes, or with too many.
+    #[error("a tree of {0} has {nodes} nodes; it may have 1 to {max}", nodes = .0.len(), max = TreeSize::MAX_NODES)]
     TreeSize(TreeSize),
-    /// Nowhere, or in no mode.
+    /// No place, or no modes.
     #[error("there is nothing to run: name at least one place and one combination of modes")]
     Nothing,
 }
 
 impl Lab {
-    /// Runs every pair at every place of these options, on the servers of this lab. A place is in the report as
-    /// soon as it is done, or has failed; the others are run all the same. `on_event` is called with what
-    /// happens, as it happens: each pair is a case.
+    /// Runs every pair at every place of these options, on the servers of this lab. The report contains a place as soon
+    /// as it has ended or failed; a failure does not stop the others. `on_event` is called for each event as it
+    /// happens: each pair is a case.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -83,8 +83,8 @@ impl Lab {
     /// ```
     ///
     /// # Cancel safety
-    /// Dropped before its end, it cancels its requests and removes what it made on the servers; the report has
-    /// the places that were done by then.
+    /// If the future is dropped, it cancels its requests and removes its databases; the report contains the places that
+    /// have ended.
     pub async fn matrix(
         &self,
         options: &MatrixOptions,

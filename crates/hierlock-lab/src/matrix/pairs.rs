@@ -1,8 +1,8 @@
-//! The cases of the matrix: A holds a node, B requests another, both release. They are run like any other case.
+//! The cases of the matrix: A holds a node, B requests another, both release. They run like any other case.
 //!
 //! ```text
 //!   A> lock …
-//!   B> lock …      granted beside A, or blocked by A, as the lock manager says
+//!   B> lock …      granted, or blocked by A, as the lock manager reports
 //!   A> release     B is granted now, if it was blocked
 //!   B> release
 //! ```
@@ -26,13 +26,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The smallest number of buckets that is tried: so many fill in no time.
+/// The smallest number of buckets to try: so few rows are created quickly.
 const MIN_BUCKETS: u32 = 1009;
 
-/// A node of the matrix, as the rules and as the library name it.
+/// A node of the matrix, and its name for the library.
 type NodeTarget = (Node, Target);
 
-/// Runs all pairs at one place, one after the other in one environment.
+/// Runs all pairs at one place, one after the other, in one environment.
 pub(super) async fn run_place(
     lab: &Lab,
     place: Place,
@@ -47,8 +47,7 @@ pub(super) async fn run_place(
     };
     let spec = TreeSpec { place, buckets, targets };
     let names = [holder(), requester()];
-    let server = lab.server(place.engine);
-    let directory = lab.directory();
+    let (server, directory) = (lab.servers.get(&place.engine), lab.directory.path());
     let mut environment =
         CaseEnvironment::open_tree(&spec, names.iter(), server, None, directory).await?;
     let boards = run_boards(lab, &mut environment, &spec, &nodes, options, on_event).await;
@@ -67,7 +66,7 @@ async fn run_boards(
     on_event: &(impl Fn(RunEvent<'_>) + Sync),
 ) -> Result<Vec<MatrixBoard>, LabError> {
     if let Some(client) = environment.client().filter(|_| options.buckets.is_none()) {
-        // A slot that two nodes share is one step of a plan.
+        // Two nodes that share a slot have one step in a plan.
         let plan = client.plan(spec.targets.iter().cloned(), Mode::Exclusive).map_err(lab_error)?;
         if plan.steps().len() != nodes.len() {
             let why = "two nodes of the tree share a slot, so the pairs would say nothing";
@@ -94,7 +93,7 @@ async fn run_boards(
                 on_event(RunEvent::CaseFinished(&record));
                 let seen = outcome(&record);
                 if let PairOutcome::Unexpected { .. } = seen {
-                    // The next pair must not meet what this one has left.
+                    // The next pair must start without the locks of this one.
                     environment.reset_tree().await;
                 }
                 let (held, requested) = (held.0.clone(), requested.0.clone());
@@ -199,7 +198,7 @@ mod tests {
     use crate::place::Engine;
 
     #[test]
-    fn a_number_of_buckets_is_found_that_keeps_all_nodes_apart() {
+    fn no_two_nodes_share_a_bucket() {
         for tree in [TreeSize::default(), TreeSize { users: 5, accounts: 5, resources: 5 }] {
             let nodes = node_targets(&tree.nodes()).unwrap();
             let targets: Vec<Target> = nodes.into_iter().map(|(_, target)| target).collect();
@@ -212,7 +211,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_was_not_given_is_named() {
+    async fn a_missing_server_is_named() {
         let options =
             MatrixOptions { places: Place::all([Engine::Mysql]), ..MatrixOptions::default() };
         let mut report = MatrixReport::new(&options).unwrap();

@@ -1,4 +1,4 @@
-//! What was seen of all pairs. As JSON through serde.
+//! The observed outcomes of all pairs. As JSON through serde.
 
 use super::tree::{Node, TreeSize};
 use super::{MatrixError, MatrixOptions};
@@ -11,21 +11,21 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use std::time::Duration;
 
-/// What was seen of a request while another node was held.
+/// The observed outcome of a request while another node is held.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
 pub enum PairOutcome {
-    /// It was granted beside the holder.
+    /// Granted while the other node was held.
     Granted,
-    /// The lock manager said that it waits for the holder; when the holder let go, it was granted.
+    /// The lock manager reported a wait for the holder; when the holder released, the request was granted.
     Blocked {
         /// The node at which it waited, as a path.
         at: String,
     },
-    /// Anything else, always a disagreement: an error, a wait for somebody else, or one that outlasted the holder.
+    /// Any other outcome, which always disagrees: an error, or a wait for another session or beyond the release.
     #[serde(rename = "odd")]
     Unexpected {
-        /// What, as the end of a sentence.
+        /// The outcome, as the end of a sentence.
         why: String,
     },
 }
@@ -55,20 +55,20 @@ impl MatrixCell {
     }
 }
 
-/// The modes of a board: what is held is held in the first, what is requested is asked for in the second.
+/// The modes of a board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ModePair {
-    /// Of the node that is held.
+    /// The mode of the held node.
     pub held: Mode,
-    /// Of the node that is requested.
+    /// The mode of the requested node.
     pub requested: Mode,
 }
 
 impl ModePair {
-    /// What everybody uses unless told.
+    /// Exclusive for both, the default of the library.
     pub const EXCLUSIVE: ModePair = ModePair { held: Mode::Exclusive, requested: Mode::Exclusive };
 
-    /// All nine, the strongest first.
+    /// Returns all nine combinations, the strongest first.
     pub fn all() -> Vec<ModePair> {
         let modes = [Mode::Exclusive, Mode::Update, Mode::Shared];
         let pairs = modes.map(|held| modes.map(|requested| ModePair { held, requested }));
@@ -87,7 +87,7 @@ impl fmt::Display for ModePair {
 pub struct MatrixBoard {
     pub place: Place,
     pub modes: ModePair,
-    /// Row by row: all requests beside the first node, then all beside the second.
+    /// Row by row: all requests while the first node is held, then while the second is.
     pub cells: Vec<MatrixCell>,
     pub elapsed: Duration,
 }
@@ -112,27 +112,27 @@ impl Serialize for MatrixBoard {
     }
 }
 
-/// A place that could not be used, or not to the end.
+/// A place that could not be run to the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FailedPlace {
     pub place: Place,
-    /// Why not, in a sentence.
+    /// The reason, in a sentence.
     pub why: String,
 }
 
-/// How many pairs were seen to be what.
+/// The number of pairs by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MatrixCounts {
-    /// How many were run.
+    /// The number of pairs that were run.
     pub pairs: usize,
-    /// Waited, and were granted when the holder let go.
+    /// Waited, and were granted when the holder released.
     pub blocked: usize,
-    /// Were granted at once.
+    /// Granted at once.
     pub granted: usize,
-    /// Were neither.
+    /// Neither granted nor blocked by the holder.
     #[serde(rename = "odd")]
     pub unexpected: usize,
-    /// Were not what the rules say.
+    /// Not as the rules expect.
     pub disagreements: usize,
 }
 
@@ -152,24 +152,24 @@ impl MatrixCounts {
     }
 }
 
-/// Everything that was seen.
+/// The outcomes of all places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatrixReport {
-    /// The tree.
+    /// The size of the tree.
     pub tree: TreeSize,
-    /// Each place and combination of modes, in the order in which they were asked for.
+    /// The boards, in the order of the places and modes in the options.
     pub boards: Vec<MatrixBoard>,
-    /// Places that have nothing to show.
+    /// The places that could not be run to the end.
     pub unusable: Vec<FailedPlace>,
-    /// How long all of it took, as clocks go.
+    /// The duration of the run.
     pub elapsed: Duration,
 }
 
 impl MatrixReport {
-    /// Returns the report of a run that has not begun: no place is done yet.
+    /// Returns the report of a run that has not begun.
     ///
     /// # Errors
-    /// A tree of no size or too large, or nothing to run.
+    /// The tree has no nodes or too many, or there is no place or no modes.
     pub fn new(options: &MatrixOptions) -> Result<Self, MatrixError> {
         options.tree.check()?;
         if options.places.is_empty() || options.modes.is_empty() {
@@ -181,7 +181,7 @@ impl MatrixReport {
         Ok(Self { tree: options.tree, boards: Vec::new(), unusable, elapsed: Duration::ZERO })
     }
 
-    /// Adds what has become of a place, in the order of the options.
+    /// Adds the boards of a place, or the error, in the order of the options.
     pub(super) fn add(
         &mut self,
         place: Place,
@@ -203,17 +203,17 @@ impl MatrixReport {
         }
     }
 
-    /// Was every pair seen to be what the rules say, at every place?
+    /// Returns whether every pair has the expected outcome at every place.
     pub fn agrees(&self) -> bool {
         self.unusable.is_empty() && self.counts().disagreements == 0
     }
 
-    /// How many pairs were seen to be what, everywhere.
+    /// Returns the number of pairs by outcome, of all places.
     pub fn counts(&self) -> MatrixCounts {
         MatrixCounts::of(self.boards.iter().flat_map(|board| &board.cells))
     }
 
-    /// Boards with the same modes and cells together, those of the same modes behind each other.
+    /// Returns the boards in groups with equal modes and cells; groups with the same modes follow each other.
     pub fn distinct_boards(&self) -> Vec<Vec<&MatrixBoard>> {
         let by_modes = group_by(&self.boards, |board| board.modes).into_iter();
         let by_cells = by_modes.flat_map(|(_, boards)| group_by(boards, |board| &board.cells));
@@ -242,8 +242,8 @@ pub(super) mod tests {
     use super::*;
     use crate::place::Engine;
 
-    /// A report in which every place has seen what the rules say.
-    pub(in super::super) fn as_expected(
+    /// Returns a report in which every outcome is as expected.
+    pub(in super::super) fn agreeing_report(
         tree: TreeSize,
         places: Vec<Place>,
         modes: &[ModePair],
@@ -265,13 +265,13 @@ pub(super) mod tests {
         MatrixReport { tree, boards, unusable: Vec::new(), elapsed: Duration::from_millis(5678) }
     }
 
-    pub(in super::super) fn everywhere() -> MatrixReport {
-        as_expected(TreeSize::default(), Place::all(Engine::ALL), &[ModePair::EXCLUSIVE])
+    pub(in super::super) fn report_of_all_places() -> MatrixReport {
+        agreeing_report(TreeSize::default(), Place::all(Engine::ALL), &[ModePair::EXCLUSIVE])
     }
 
     #[test]
-    fn boards_that_look_the_same_are_one() {
-        let mut report = everywhere();
+    fn equal_boards_are_one_group() {
+        let mut report = report_of_all_places();
         assert_eq!(report.boards.len(), 12);
         assert_eq!(report.distinct_boards().len(), 1);
         report.boards[3].cells[5].seen = PairOutcome::Granted;
@@ -281,35 +281,36 @@ pub(super) mod tests {
 
     #[test]
     fn boards_of_the_same_modes_follow_each_other() {
-        let report = as_expected(TreeSize::default(), Place::all(Engine::ALL), &ModePair::all());
+        let report =
+            agreeing_report(TreeSize::default(), Place::all(Engine::ALL), &ModePair::all());
         let mut modes: Vec<ModePair> =
-            report.distinct_boards().iter().map(|same| same[0].modes).collect();
-        assert!(modes.len() > 9, "some places lack some modes");
+            report.distinct_boards().iter().map(|group| group[0].modes).collect();
+        assert!(modes.len() > 9, "no place lacks a mode");
         modes.dedup();
         assert_eq!(modes, ModePair::all());
     }
 
-    /// The control: whatever is flipped, in what is expected or in what was seen, is told.
+    /// Every change of an expected or an observed outcome is reported.
     #[test]
-    fn every_flip_is_a_disagreement() {
-        let report = everywhere();
+    fn every_changed_outcome_is_a_disagreement() {
+        let report = report_of_all_places();
         assert!(report.agrees());
-        for place in 0..report.boards[0].cells.len() {
-            let mut flipped = report.clone();
-            let cell = &mut flipped.boards[0].cells[place];
+        for index in 0..report.boards[0].cells.len() {
+            let mut changed = report.clone();
+            let cell = &mut changed.boards[0].cells[index];
             cell.expected = match &cell.expected {
                 PairOutcome::Granted => PairOutcome::Blocked { at: cell.held.to_string() },
                 _ => PairOutcome::Granted,
             };
-            assert!(!flipped.agrees());
-            assert_eq!(flipped.counts().disagreements, 1);
+            assert!(!changed.agrees());
+            assert_eq!(changed.counts().disagreements, 1);
             for seen in [
                 PairOutcome::Granted,
                 PairOutcome::Blocked { at: "u9".into() },
                 PairOutcome::Unexpected { why: "fails".into() },
             ] {
                 let mut other = report.clone();
-                let cell = &mut other.boards[0].cells[place];
+                let cell = &mut other.boards[0].cells[index];
                 let differs = cell.seen != seen;
                 cell.seen = seen;
                 assert_eq!(other.agrees(), !differs);
@@ -318,17 +319,17 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_place_that_was_not_run_is_no_agreement() {
-        let mut report = everywhere();
+    fn a_report_with_a_failed_place_does_not_agree() {
+        let mut report = report_of_all_places();
         let place = report.boards[0].place;
         report.unusable.push(FailedPlace { place, why: "there is no server".into() });
         assert!(!report.agrees());
     }
 
     #[test]
-    fn json_has_all_of_it() {
+    fn json_contains_all_fields() {
         let tree = TreeSize { users: 1, accounts: 0, resources: 0 };
-        let report = as_expected(tree, Place::all([Engine::Memory]), &[ModePair::EXCLUSIVE]);
+        let report = agreeing_report(tree, Place::all([Engine::Memory]), &[ModePair::EXCLUSIVE]);
         let json = serde_json::to_value(&report).unwrap();
         let expected = serde_json::json!({
             "tree": "1×0×0",

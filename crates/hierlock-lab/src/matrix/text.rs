@@ -1,4 +1,4 @@
-//! The matrix for a terminal: a triangle if both halves look the same, else the square.
+//! The matrix for a terminal: a triangle if both halves are equal, else the square.
 
 use super::report::{MatrixBoard, MatrixCell, MatrixCounts, MatrixReport, PairOutcome};
 use super::tree::Node;
@@ -6,18 +6,18 @@ use crate::report::{BOLD, DIM, FAILURE, SUCCESS, TerminalText, duration};
 use crate::text::count;
 use anstyle::{Ansi256Color, Style};
 
-/// The width of a cell and the blank behind it.
+/// The width of a cell, including the blank after it.
 const CELL_WIDTH: usize = 3;
 const LABEL_WIDTH: usize = 15;
 const MAX_LISTED: usize = 12;
 const MAX_LIST_WIDTH: usize = 88;
-/// How a wait at a user, an account or a resource is drawn.
+/// The style and text of a wait at a user, an account or a resource.
 const WAITS: [(Style, &str); Node::LEVELS] = [
     (Ansi256Color(166).on_default(), "██"),
     (Ansi256Color(208).on_default(), "▓▓"),
     (Ansi256Color(221).on_default(), "▒▒"),
 ];
-/// How the other outcomes are drawn.
+/// The texts of the other outcomes.
 const GRANTED: &str = "· ";
 const UNEXPECTED_WAIT: &str = "!w";
 const WAIT_ELSEWHERE: &str = "!@";
@@ -25,15 +25,15 @@ const UNEXPECTED_GRANT: &str = "!g";
 const NEITHER: &str = "!?";
 
 impl MatrixReport {
-    /// The matrix for a terminal. Boards that look the same are shown once, with all their places.
+    /// Returns the matrix for a terminal. Equal boards are shown once, with all their places.
     pub fn text(&self, colour: bool) -> String {
         let mut out = TerminalText { colour, ..TerminalText::default() };
         let (tree, nodes) = (self.tree, self.tree.nodes());
         out.push_styled(BOLD, format!("Held × requested on a tree of {tree}"));
         out.line(format!(": {} nodes, {} ordered pairs", nodes.len(), tree.pairs()));
-        for same in self.distinct_boards() {
+        for group in self.distinct_boards() {
             out.line("");
-            board(&mut out, &same, &nodes);
+            board(&mut out, &group, &nodes);
         }
         out.line("");
         legend(&mut out, self);
@@ -44,14 +44,14 @@ impl MatrixReport {
     }
 }
 
-fn board(out: &mut TerminalText, same: &[&MatrixBoard], nodes: &[Node]) {
-    let board = same[0];
+fn board(out: &mut TerminalText, group: &[&MatrixBoard], nodes: &[Node]) {
+    let board = group[0];
     out.push_styled(BOLD, board.modes);
-    if same.len() == 1 {
+    if group.len() == 1 {
         out.line(format!(", on {}", board.place));
     } else {
-        out.line(format!(", the same on {} places:", same.len()));
-        place_list(out, same);
+        out.line(format!(", the same on {} places:", group.len()));
+        place_list(out, group);
     }
     out.line("");
     header(out, nodes);
@@ -65,7 +65,7 @@ fn board(out: &mut TerminalText, same: &[&MatrixBoard], nodes: &[Node]) {
         let shown = if is_triangle { row + 1 } else { nodes.len() };
         for (cell, column) in board.cells[row * nodes.len()..][..shown].iter().zip(nodes) {
             out.push(gap(column, nodes));
-            let (style, sign) = drawn(cell);
+            let (style, sign) = cell_sign(cell);
             out.push_styled(style, sign);
             out.push(" ");
         }
@@ -78,9 +78,9 @@ fn board(out: &mut TerminalText, same: &[&MatrixBoard], nodes: &[Node]) {
     disagreements(out, board);
 }
 
-fn place_list(out: &mut TerminalText, same: &[&MatrixBoard]) {
+fn place_list(out: &mut TerminalText, group: &[&MatrixBoard]) {
     let mut line = String::new();
-    for place in same.iter().map(|board| board.place.to_string()) {
+    for place in group.iter().map(|board| board.place.to_string()) {
         if line.is_empty() {
             line = place;
         } else if line.chars().count() + place.chars().count() + 3 > MAX_LIST_WIDTH {
@@ -93,7 +93,7 @@ fn place_list(out: &mut TerminalText, same: &[&MatrixBoard]) {
     out.line(format!("  {line}"));
 }
 
-/// The nodes of the columns, each a line below its parent.
+/// Writes the nodes of the columns, each a line below its parent.
 fn header(out: &mut TerminalText, nodes: &[Node]) {
     for (level, corner) in ["  requested →", "", "  held ↓"].into_iter().enumerate() {
         out.push(format!("{corner:LABEL_WIDTH$}"));
@@ -105,17 +105,17 @@ fn header(out: &mut TerminalText, nodes: &[Node]) {
     }
 }
 
-/// Users stand apart.
+/// Returns the space before a column: users are separated.
 fn gap(node: &Node, nodes: &[Node]) -> &'static str {
     if node.level() == 0 && *node != nodes[0] { " " } else { "" }
 }
 
 fn is_symmetric(board: &MatrixBoard, nodes: usize) -> bool {
-    let sign = |row: usize, column: usize| drawn(&board.cells[row * nodes + column]).1;
+    let sign = |row: usize, column: usize| cell_sign(&board.cells[row * nodes + column]).1;
     (0..nodes).all(|row| (0..row).all(|column| sign(row, column) == sign(column, row)))
 }
 
-fn drawn(cell: &MatrixCell) -> (Style, &'static str) {
+fn cell_sign(cell: &MatrixCell) -> (Style, &'static str) {
     match &cell.seen {
         PairOutcome::Unexpected { .. } => (FAILURE, NEITHER),
         PairOutcome::Granted if cell.agrees() => (DIM, GRANTED),
@@ -146,7 +146,7 @@ fn disagreements(out: &mut TerminalText, board: &MatrixBoard) {
     }
 }
 
-/// What the signs mean. Those of disagreements are explained only if there are any.
+/// Explains the signs. Signs of disagreements are explained only if they occur.
 fn legend(out: &mut TerminalText, report: &MatrixReport) {
     let waits = "waits for the holder, and is granted when the holder lets go; they meet at";
     let indent = waits.len() + 11;
@@ -162,7 +162,7 @@ fn legend(out: &mut TerminalText, report: &MatrixReport) {
         ((FAILURE, NEITHER), "neither is granted nor waits for the holder".to_owned()),
     ] {
         let mut cells = report.boards.iter().flat_map(|board| &board.cells);
-        if style != FAILURE || cells.any(|cell| drawn(cell).1 == sign) {
+        if style != FAILURE || cells.any(|cell| cell_sign(cell).1 == sign) {
             let sign = out.styled(style, sign);
             out.line(format!("  {sign}  {meaning}"));
         }
@@ -215,7 +215,7 @@ fn summary(out: &mut TerminalText, report: &MatrixReport) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::{as_expected, everywhere};
+    use super::super::report::tests::{agreeing_report, report_of_all_places};
     use super::super::report::{FailedPlace, ModePair};
     use super::super::tree::TreeSize;
     use super::*;
@@ -223,23 +223,23 @@ mod tests {
     use hierlock::Mode;
 
     #[test]
-    fn a_triangle_where_all_agree() {
-        insta::assert_snapshot!(everywhere().text(false));
+    fn equal_halves_are_shown_as_a_triangle() {
+        insta::assert_snapshot!(report_of_all_places().text(false));
     }
 
     #[test]
-    fn a_square_where_the_halves_differ_and_a_board_for_each_kind_of_place() {
+    fn different_halves_are_shown_as_a_square() {
         let tree = TreeSize { users: 1, accounts: 2, resources: 2 };
         let modes = ModePair { held: Mode::Shared, requested: Mode::Update };
-        let report = as_expected(tree, Place::all(Engine::ALL), &[modes]);
+        let report = agreeing_report(tree, Place::all(Engine::ALL), &[modes]);
         insta::assert_snapshot!(report.text(false));
     }
 
-    /// Of each kind one, and two places of which one could not be run.
-    fn with_disagreements() -> MatrixReport {
+    /// A report with a disagreement of each kind, and with two places of which one could not be run.
+    fn disagreeing_report() -> MatrixReport {
         let tree = TreeSize { users: 1, accounts: 1, resources: 2 };
         let modes = [ModePair::EXCLUSIVE];
-        let mut report = as_expected(tree, Place::all([Engine::Memory, Engine::File]), &modes);
+        let mut report = agreeing_report(tree, Place::all([Engine::Memory, Engine::File]), &modes);
         let file = report.boards.pop().unwrap();
         let why = "there is no such directory".into();
         report.unusable.push(FailedPlace { place: file.place, why });
@@ -253,12 +253,12 @@ mod tests {
 
     #[test]
     fn disagreements_are_marked_and_listed() {
-        insta::assert_snapshot!(with_disagreements().text(false));
+        insta::assert_snapshot!(disagreeing_report().text(false));
     }
 
     #[test]
-    fn colour_changes_nothing_else() {
-        let report = with_disagreements();
+    fn colour_does_not_change_the_text() {
+        let report = disagreeing_report();
         let coloured = report.text(true);
         assert!(coloured.contains("\u{1b}[1m\u{1b}[31m!g"), "{coloured}");
         let mut plain = String::new();
@@ -266,13 +266,14 @@ mod tests {
             let piece = if number == 0 { piece } else { piece.split_once('m').unwrap().1 };
             plain.push_str(piece);
         }
-        let ends = |text: &str| text.lines().map(|l| l.trim_end().to_owned()).collect::<Vec<_>>();
-        assert_eq!(ends(&plain), ends(&report.text(false)));
+        let lines = |text: &str| text.lines().map(|l| l.trim_end().to_owned()).collect::<Vec<_>>();
+        assert_eq!(lines(&plain), lines(&report.text(false)));
     }
 
     #[test]
-    fn fourteen_nodes_fit_into_a_terminal() {
-        let report = as_expected(TreeSize::default(), Place::all(Engine::ALL), &ModePair::all());
+    fn fourteen_nodes_fit_into_100_columns() {
+        let report =
+            agreeing_report(TreeSize::default(), Place::all(Engine::ALL), &ModePair::all());
         for line in report.text(false).lines() {
             assert!(line.chars().count() <= 100, "{line}");
         }

@@ -1,15 +1,14 @@
-//! The nodes of a tree of users, accounts and resources. Without the library, which is checked by them.
+//! The nodes of a tree of users, accounts and resources. Does not use the library, which the matrix checks.
 
 use super::MatrixError;
-use crate::text::join;
-use serde::{Serialize, Serializer};
+use crate::text::{join, serialize_as_text};
 use std::fmt;
 use std::str::FromStr;
 
-/// What IDs begin with, level by level: `u1/a1/r1`.
+/// The first letter of the IDs of each level: `u1/a1/r1`.
 const LETTERS: [char; Node::LEVELS] = ['u', 'a', 'r'];
 
-/// How many users, how many accounts each of them has, and how many resources each of those.
+/// The number of users, of accounts per user, and of resources per account.
 ///
 /// ```
 /// use hierlock_lab::TreeSize;
@@ -19,49 +18,49 @@ const LETTERS: [char; Node::LEVELS] = ['u', 'a', 'r'];
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TreeSize {
-    /// How many users there are.
+    /// The number of users.
     pub users: usize,
-    /// How many accounts a user has.
+    /// The number of accounts per user.
     pub accounts: usize,
-    /// How many resources an account has.
+    /// The number of resources per account.
     pub resources: usize,
 }
 
 impl Default for TreeSize {
-    /// The smallest in which every kind of relation occurs: 2×2×2.
+    /// The smallest tree with every kind of relation: 2×2×2.
     fn default() -> Self {
         Self { users: 2, accounts: 2, resources: 2 }
     }
 }
 
 impl TreeSize {
-    /// More than this is more pairs than anyone would wait for or look at.
-    pub const MOST_NODES: usize = 200;
+    /// The greatest number of nodes: the number of pairs is its square.
+    pub const MAX_NODES: usize = 200;
 
-    /// Itself, if it can be run.
+    /// Returns the size itself, if it is within the limits.
     ///
     /// # Errors
     /// [`MatrixError::TreeSize`].
     pub fn check(self) -> Result<Self, MatrixError> {
         match self.len() {
-            1..=Self::MOST_NODES => Ok(self),
+            1..=Self::MAX_NODES => Ok(self),
             _ => Err(MatrixError::TreeSize(self)),
         }
     }
 
-    /// How many nodes it has.
+    /// Returns the number of nodes.
     #[expect(clippy::len_without_is_empty, reason = "a tree that passes `check` is never empty")]
     pub fn len(self) -> usize {
         let below = self.accounts.saturating_mul(self.resources.saturating_add(1));
         self.users.saturating_mul(below.saturating_add(1))
     }
 
-    /// How many ordered pairs of nodes, those of a node with itself among them.
+    /// Returns the number of ordered pairs of nodes, including pairs of a node with itself.
     pub fn pairs(self) -> usize {
         self.len().saturating_mul(self.len())
     }
 
-    /// All nodes, each before those below it.
+    /// Returns all nodes, each before its descendants.
     pub(crate) fn nodes(self) -> Vec<Node> {
         let mut nodes = Vec::new();
         for user in 1..=self.users {
@@ -94,12 +93,6 @@ impl FromStr for TreeSize {
     }
 }
 
-impl Serialize for TreeSize {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
 /// A node: the numbers of the IDs from the root on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Node(Vec<usize>);
@@ -107,7 +100,7 @@ pub(crate) struct Node(Vec<usize>);
 impl Node {
     pub(crate) const LEVELS: usize = 3;
 
-    /// 0 for a user.
+    /// Returns the level; 0 for a user.
     pub(crate) fn level(&self) -> usize {
         self.0.len() - 1
     }
@@ -116,12 +109,12 @@ impl Node {
         self.0.len() == Self::LEVELS
     }
 
-    /// Its own ID, without those above it: `r1`.
+    /// Returns the node's own ID, without its ancestors: `r1`.
     pub(crate) fn id(&self) -> String {
         format!("{}{}", LETTERS[self.level()], self.0[self.level()])
     }
 
-    /// The upper of two nodes of which one is the other or above it; `None` if they are apart.
+    /// Returns the upper of two nodes, if they are the same or one is an ancestor of the other.
     pub(crate) fn upper<'a>(&'a self, other: &'a Node) -> Option<&'a Node> {
         let is_upper = self.0.len() <= other.0.len();
         let (upper, lower) = if is_upper { (self, other) } else { (other, self) };
@@ -136,18 +129,14 @@ impl fmt::Display for Node {
     }
 }
 
-impl Serialize for Node {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+serialize_as_text!(TreeSize, Node);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn nodes_come_in_the_order_of_a_tree() {
+    fn nodes_are_listed_before_their_descendants() {
         let nodes = TreeSize { users: 1, accounts: 2, resources: 1 }.nodes();
         let paths: Vec<String> = nodes.iter().map(Node::to_string).collect();
         assert_eq!(paths, ["u1", "u1/a1", "u1/a1/r1", "u1/a2", "u1/a2/r1"]);
@@ -156,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_as_they_are_listed() {
+    fn the_length_is_the_number_of_nodes() {
         for (users, accounts, resources) in [(1, 1, 1), (2, 2, 2), (3, 3, 3), (4, 1, 0), (2, 0, 7)]
         {
             let tree = TreeSize { users, accounts, resources };
@@ -166,8 +155,8 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told() {
-        for (text, says) in [
+    fn an_invalid_size_is_an_error() {
+        for (text, message) in [
             ("2x2", "`2x2` is no tree"),
             ("2x2xtwo", "such as 2x2x2"),
             ("0x1x1", "1 to 200"),
@@ -175,12 +164,12 @@ mod tests {
             ("99999999999x99999999999x9", "1 to 200"),
         ] {
             let error = text.parse::<TreeSize>().unwrap_err().to_string();
-            assert!(error.contains(says), "{error}");
+            assert!(error.contains(message), "{error}");
         }
     }
 
     #[test]
-    fn the_upper_of_two_is_the_same_both_ways_round() {
+    fn the_upper_node_does_not_depend_on_the_order() {
         let nodes = TreeSize::default().nodes();
         let find = |path: &str| nodes.iter().find(|node| node.to_string() == path).unwrap();
         for (a, b, upper) in [

@@ -1,4 +1,4 @@
-//! Which anomaly shows at which isolation level of which engine: a table of the records that look for one.
+//! The table of anomalies by engine and isolation level, from the records of scenarios that look for an anomaly.
 
 use super::display::one_line;
 use super::grouping::{Rounds, by_case};
@@ -14,13 +14,13 @@ use serde::Serialize;
 
 const ISOLATION: &str = "isolation";
 
-/// The level of a scenario without that axis.
+/// The level of a scenario without the axis `isolation`.
 const DEFAULT_LEVEL: &str = "default";
 
 /// Anomalies by isolation level, as observed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AnomalyTable {
-    /// Engine by engine, from the weakest level to the strongest.
+    /// By engine, from the weakest level to the strongest.
     pub(crate) columns: Vec<AnomalyColumn>,
     pub(crate) rows: Vec<AnomalyRow>,
     pub(crate) interruption: Option<Interruption>,
@@ -29,45 +29,45 @@ pub struct AnomalyTable {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct AnomalyColumn {
     pub(crate) engine: Engine,
-    /// The level, or `default`.
+    /// The isolation level, or `default`.
     pub(crate) isolation: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct AnomalyRow {
-    /// `G1a dirty read`
+    /// The name, such as `G1a dirty read`.
     pub(crate) anomaly: String,
     pub(crate) scenario: String,
-    /// Under each column; `None` if it was not looked for.
+    /// The cell of each column; `None` if no case was run.
     pub(crate) cells: Vec<Option<AnomalyCell>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct AnomalyCell {
-    /// In how many rounds it has shown.
+    /// The number of rounds in which the anomaly occurred.
     pub(crate) shown: usize,
-    /// Of how many that were run to their end.
+    /// The number of rounds that were run to their end.
     pub(crate) rounds: usize,
-    /// What prevented it, if it never showed.
+    /// What prevented the anomaly, if it never occurred.
     pub(crate) how: Option<Prevention>,
     pub(crate) agrees: bool,
-    /// The index of the record to look at.
+    /// The index of a record that shows this.
     pub(crate) record: usize,
 }
 
-/// What kept an anomaly from showing, the strongest first.
+/// What prevented an anomaly, the strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Prevention {
     Deadlock,
-    /// A session lost against another's change.
+    /// A session failed because of another's change.
     Conflict,
     TimedOut,
-    /// A session was not to wait, and would have had to.
+    /// A statement with NOWAIT would have had to wait.
     Refused,
-    /// A session waited until the other was through.
+    /// A session waited until the other had ended.
     Waits,
-    /// Nothing was stopped; the anomaly is just not seen.
+    /// No session waited or failed; the anomaly did not occur.
     NotSeen,
 }
 
@@ -118,7 +118,7 @@ impl AnomalyCell {
         }
     }
 
-    /// `shows`, `prevented: waits`, `shows in 3 of 10`, `failed`; with a ✗ if the scenario expects otherwise.
+    /// Returns `shows`, `prevented: waits`, `shows in 3 of 10` or `failed`; with a ✗ if the scenario expects otherwise.
     pub(crate) fn text(&self) -> String {
         let text = match (self.shown, self.rounds, self.how) {
             (_, 0, _) => "failed".to_owned(),
@@ -132,7 +132,7 @@ impl AnomalyCell {
 }
 
 impl AnomalyTable {
-    /// The table of all records that look for an anomaly.
+    /// Makes the table of all records that look for an anomaly.
     pub fn new(report: &Report, scenarios: &[ScenarioSummary]) -> Self {
         let cases = by_case(report.records.iter().enumerate().filter(|(_, r)| r.anomaly.is_some()));
         let mut columns = distinct(cases.iter().map(column));
@@ -142,9 +142,9 @@ impl AnomalyTable {
         });
         let rows = group_by(&cases, |case| (anomaly(case[0].1, scenarios), &case[0].1.scenario));
         let rows = rows.into_iter().map(|((anomaly, scenario), cases)| {
-            let cell = |here: &AnomalyColumn| {
+            let cell = |wanted: &AnomalyColumn| {
                 // Several places of one engine (strategies) share a column; the first that disagrees counts.
-                let cells = cases.iter().filter(|case| column(case) == *here);
+                let cells = cases.iter().filter(|case| column(case) == *wanted);
                 cells.map(|case| AnomalyCell::new(case)).min_by_key(|cell| cell.agrees)
             };
             let cells = columns.iter().map(cell).collect();
@@ -153,17 +153,17 @@ impl AnomalyTable {
         Self { rows: rows.collect(), columns, interruption: report.interruption }
     }
 
-    /// Whether there is nothing to show.
+    /// Returns whether the table has no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The engines of the columns, each with its columns and their indices.
+    /// Returns the engines, each with its columns and their indices.
     pub(crate) fn engines(&self) -> Vec<(Engine, Vec<(usize, &AnomalyColumn)>)> {
         group_by(self.columns.iter().enumerate(), |(_, column)| column.engine)
     }
 
-    /// For a terminal: a table for each engine, since one with all of them is wider than most terminals.
+    /// Returns text for a terminal: a table for each engine, since a table of all engines is wider than most terminals.
     pub fn text(&self) -> String {
         let mut tables = Vec::new();
         for (engine, columns) in self.engines() {
@@ -186,7 +186,7 @@ impl AnomalyTable {
         text
     }
 
-    /// For documents: one table, with a column for every level of every engine.
+    /// Returns Markdown: one table, with a column for every level of every engine.
     pub fn markdown(&self) -> String {
         let escape =
             |text: &str| text.replace('\\', "\\\\").replace('|', "\\|").replace('<', "&lt;");
@@ -209,7 +209,7 @@ impl AnomalyTable {
         text
     }
 
-    /// For programs.
+    /// Returns the table as JSON.
     pub fn json(&self) -> String {
         json::pretty(self)
     }
@@ -224,7 +224,7 @@ fn column(case: &Rounds<'_>) -> AnomalyColumn {
     }
 }
 
-/// The anomaly, with the values of axes other than the isolation: `G1a dirty read [u1]`.
+/// Returns the anomaly, with the values of axes other than the isolation level: `G1a dirty read [u1]`.
 fn anomaly(record: &Record, scenarios: &[ScenarioSummary]) -> String {
     let summary = scenarios.iter().find(|summary| summary.name == record.scenario);
     let anomaly = summary.and_then(|summary| summary.anomaly.as_ref()).unwrap_or(&record.title);
@@ -246,7 +246,7 @@ mod tests {
 
     fn table() -> AnomalyTable {
         let mut records = Vec::new();
-        // Stronger levels first: the table puts them in order.
+        // Stronger levels first: the table sorts them.
         for level in ["serializable", "read committed", "read uncommitted"] {
             for engine in [Engine::Postgres, Engine::Mysql] {
                 records.push(dirty_read(engine, level));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shows_only_sometimes_says_how_often() {
+    fn an_anomaly_of_some_rounds_shows_their_number() {
         let mut never = dirty_read(Engine::Mysql, "read uncommitted");
         never.anomaly = Some(false);
         never.round = 2;

@@ -1,13 +1,14 @@
-//! How all reports write a fact of a record, in the words of scenario files so that it can be copied there.
+//! The texts that all reports use for the parts of a record, in the syntax of scenario files so that they can be
+//! copied.
 
-use crate::observation::{Answer, Failure, FailureKind, LockedObject, Observation, Wait};
+use crate::observation::{Answer, Failure, FailureKind, LockTarget, Observation, Wait};
 use crate::record::{Record, StepRecord, Verdict};
 use crate::scenario::quoted;
 use crate::text::{join, listed};
 use std::time::Duration;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// `0.4 ms`, `12 ms`, `1.23 s`.
+/// Returns a duration such as `0.4 ms`, `12 ms`, `1.23 s`.
 pub(crate) fn duration(took: Duration) -> String {
     let millis = took.as_secs_f64() * 1000.0;
     match millis {
@@ -17,12 +18,12 @@ pub(crate) fn duration(took: Duration) -> String {
     }
 }
 
-/// The parts that are not empty, with commas between them.
+/// Joins the parts that are not empty, with commas between them.
 pub(crate) fn list<const N: usize>(parts: [String; N]) -> String {
     join(parts.into_iter().filter(|part| !part.is_empty()), ", ")
 }
 
-/// Replaces what a terminal would obey or XML cannot hold. Line feeds stay.
+/// Replaces control characters, which a terminal would execute and XML cannot contain. Line feeds stay.
 pub(crate) fn printable(text: &str) -> String {
     let printable = |c: char| match c {
         '\n' => '\n',
@@ -33,12 +34,12 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(printable).collect()
 }
 
-/// [`printable`], on one line and with single blanks.
+/// Like [`printable`], on one line and with single blanks.
 pub(crate) fn one_line(text: &str) -> String {
     join(printable(text).split_whitespace(), " ")
 }
 
-/// At most `max` characters; the last is an ellipsis if some were cut off.
+/// Returns at most `max` characters; the last is an ellipsis if some were cut off.
 pub(crate) fn truncate(text: &str, max: usize) -> String {
     if text.chars().count() <= max {
         return text.to_owned();
@@ -47,7 +48,7 @@ pub(crate) fn truncate(text: &str, max: usize) -> String {
     format!("{}…", start.trim_end())
 }
 
-/// Lines of at most `width` columns, broken between words, or within one that is too long for a line.
+/// Splits a text into lines of at most `width` columns, between words, or within a word that is longer than a line.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let width = width.max(8);
     let mut lines = vec![];
@@ -80,23 +81,23 @@ pub(crate) fn paragraphs(text: &str) -> Vec<String> {
     paragraphs.map(|lines| lines.join(" ")).collect()
 }
 
-/// `deadlock/cycle [read committed] on mysql striped, round 2`; the round only if there are several.
+/// Returns `deadlock/cycle [read committed] on mysql striped, round 2`; the round only from the second on.
 pub(crate) fn run_name(record: &Record) -> String {
     let name = format!("{} on {}", one_line(&record.case_name()), record.place);
     list([name, round(record)])
 }
 
-/// `round 2`; empty for the first.
+/// Returns `round 2`; an empty text for the first.
 pub(crate) fn round(record: &Record) -> String {
     if record.round > 1 { format!("round {}", record.round) } else { String::new() }
 }
 
-/// The values of a variant: `read committed, u1`; empty if nothing varies.
+/// Returns the values of a variant: `read committed, u1`; an empty text without axes.
 pub(crate) fn variant(record: &Record) -> String {
     one_line(&join(record.variant.iter().map(|(_, value)| value), ", "))
 }
 
-/// The name of a verdict, as in the JSON report.
+/// Returns the name of a verdict, as in the JSON report.
 pub(crate) fn verdict(record: &Record) -> &'static str {
     match record.verdict {
         Verdict::Agrees => "agrees",
@@ -109,7 +110,7 @@ pub(crate) fn check_mark(agrees: bool) -> &'static str {
     if agrees { "✓" } else { "✗" }
 }
 
-/// The file and, unless reality agrees, the line where the run disagrees or ended.
+/// Returns the file and, unless the record agrees, the line at which the run disagrees or ended.
 pub(crate) fn location(record: &Record) -> String {
     let ended = record.steps.last().filter(|_| matches!(record.verdict, Verdict::Failed { .. }));
     let step = differing_step(record).or(ended);
@@ -131,7 +132,7 @@ pub(crate) fn why(record: &Record) -> Option<&str> {
     }
 }
 
-/// What the file expects of a step: without an expectation, that it is done.
+/// Returns the expectation of a step; `done` if the file has none.
 pub(crate) fn expected(step: &StepRecord) -> &str {
     match step.expected.trim() {
         "" => "done",
@@ -148,7 +149,7 @@ pub(crate) fn observation(observation: &Observation) -> String {
     }
 }
 
-/// `done`, `changed 1`, `no rows`, `rows 30 10`, `rows (1, 30) (2, 10)`.
+/// Returns `done`, `changed 1`, `no rows`, `rows 30 10` or `rows (1, 30) (2, 10)`.
 fn answer(answer: &Answer) -> String {
     let Some(rows) = &answer.rows else {
         return match answer.changed {
@@ -171,7 +172,7 @@ fn answer(answer: &Answer) -> String {
     format!("rows {}", join(rows.iter().map(row), " "))
 }
 
-/// `| 1 | 30`
+/// Returns `| 1 | 30`.
 pub(crate) fn row(cells: &[Option<String>]) -> String {
     join(cells.iter().map(|value| format!("| {}", cell(value))), " ")
 }
@@ -185,7 +186,7 @@ fn cell(value: &Option<String>) -> String {
     if is_quoted { quoted(&value) } else { value }
 }
 
-/// `blocked by A and B on row 1 of numbers (PRIMARY), X`
+/// Returns `blocked by A and B on row 1 of numbers (PRIMARY), X`.
 pub(crate) fn wait(wait: &Wait) -> String {
     let mut text = "blocked".to_owned();
     if !wait.blockers.is_empty() {
@@ -201,12 +202,12 @@ pub(crate) fn wait(wait: &Wait) -> String {
     text
 }
 
-/// `row 1 of numbers (PRIMARY), X`
-pub(crate) fn locked_object(object: &LockedObject) -> String {
+/// Returns `row 1 of numbers (PRIMARY), X`.
+pub(crate) fn locked_object(object: &LockTarget) -> String {
     one_line(&object.to_string())
 }
 
-/// `deadlock`, `timed out`, `error 1062`.
+/// Returns `deadlock`, `timed out` or `error 1062`.
 fn failure(failure: &Failure) -> String {
     let text = match failure.kind {
         FailureKind::Deadlock => "deadlock",
@@ -219,7 +220,7 @@ fn failure(failure: &Failure) -> String {
     text.trim_end().to_owned()
 }
 
-/// The engine's message, after its code unless [`observation`] has that already.
+/// Returns the engine's message, after its code unless [`observation`] contains the code.
 pub(crate) fn engine_message(failure: &Failure) -> String {
     let message = one_line(&failure.message);
     if failure.kind == FailureKind::Other || failure.code.is_empty() {
@@ -233,14 +234,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_rounded_for_people() {
+    fn durations_are_rounded() {
         let shown =
             [300, 9_949, 12_400, 999_400, 1_234_000].map(Duration::from_micros).map(duration);
         assert_eq!(shown, ["0.3 ms", "9.9 ms", "12 ms", "999 ms", "1.23 s"]);
     }
 
     #[test]
-    fn cells_are_quoted_where_a_file_would_misread_them() {
+    fn cells_are_quoted_where_the_syntax_needs_it() {
         assert_eq!(cell(&None), "null");
         for (value, written) in [
             ("30.00", "30.00"),
@@ -254,14 +255,14 @@ mod tests {
     }
 
     #[test]
-    fn wide_characters_count_twice_when_lines_are_broken() {
+    fn wide_characters_take_two_columns() {
         assert_eq!(wrap("select あいうえお from t", 10), ["select", "あいうえお", "from t"]);
         assert_eq!(wrap("abcdefghijkl", 8), ["abcdefgh", "ijkl"]);
         assert_eq!(wrap("", 8), [""]);
     }
 
     #[test]
-    fn a_server_cannot_command_the_terminal() {
+    fn control_characters_of_a_server_are_replaced() {
         assert_eq!(one_line("a\u{1b}[2Jb\r\nc"), "a\u{fffd}[2Jb\u{fffd} c");
     }
 }

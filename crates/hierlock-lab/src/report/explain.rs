@@ -1,4 +1,5 @@
-//! A deadlock or a circle of waits in sentences: who waits for what, which lock blocks it, and who took that.
+//! Explains a deadlock or a cycle of waits in sentences: which lock each session waits for, which lock blocks it, and
+//! which statement took that.
 
 use super::display::{locked_object, one_line, truncate};
 use super::transcript::is_look;
@@ -8,19 +9,19 @@ pub(crate) const CIRCLE: &str = "A circle of waits that the engine does not end"
 
 const MAX_STATEMENT: usize = 120;
 
-/// A sentence for every link, and one for the end.
+/// Returns a sentence for every edge of the cycle, and one for the victim.
 pub(crate) fn deadlock(record: &Record, deadlock: &Deadlock) -> Vec<String> {
     let mut sentences = Vec::new();
     if let Some(closing) = record.steps.get(deadlock.step) {
-        // A session outside of the circle may have let others go on, into it.
-        let is_member = deadlock.circle.iter().any(|link| link.waiter == closing.session);
+        // A session outside of the cycle may have ended the wait of a member, which then closed the cycle.
+        let is_member = deadlock.circle.iter().any(|edge| edge.waiter == closing.session);
         let how = if is_member || deadlock.circle.is_empty() { "by" } else { "during" };
         sentences.push(format!("The circle was closed {how} {}.", statement(closing)));
     }
     if deadlock.circle.is_empty() {
-        sentences.push("Who waited for whom is not told.".to_owned());
+        sentences.push("The server does not report who waited for whom.".to_owned());
     }
-    sentences.extend(deadlock.circle.iter().map(|link| deadlock_link(record, deadlock, link)));
+    sentences.extend(deadlock.circle.iter().map(|edge| deadlock_edge(record, deadlock, edge)));
     sentences.push(format!("{} was chosen to end it.", deadlock.victim));
     sentences
 }
@@ -46,10 +47,10 @@ pub(crate) fn circle(record: &Record, circle: &WaitCycle) -> Vec<String> {
     sentences
 }
 
-/// `A wanted … in line 18; B held … since line 16 (B> select …).`
-fn deadlock_link(record: &Record, deadlock: &Deadlock, link: &WaitEdge) -> String {
-    let WaitEdge { waiter, holder, wants, blocking, unknown } = link;
-    // The step in which it waited when the circle closed: its last that was more than a look.
+/// Returns `A wanted … in line 18; B held … since line 16 (B> select …).`
+fn deadlock_edge(record: &Record, deadlock: &Deadlock, edge: &WaitEdge) -> String {
+    let WaitEdge { waiter, holder, wants, blocking, unknown } = edge;
+    // The step in which the session waited when the cycle was closed: its last step that is more than a look.
     let mut steps = record.steps.get(..=deadlock.step).unwrap_or(&record.steps).iter().rev();
     let step = steps.find(|step| step.session == *waiter && !is_look(step));
     let mut sentence = match wants {
@@ -74,7 +75,7 @@ fn deadlock_link(record: &Record, deadlock: &Deadlock, link: &WaitEdge) -> Strin
     sentence + "."
 }
 
-/// `row 1 of numbers (PRIMARY), X since line 16 (B> select …), granted in line 18`
+/// Returns `row 1 of numbers (PRIMARY), X since line 16 (B> select …), granted in line 18`.
 fn blocking_lock(record: &Record, lock: &BlockingLock) -> String {
     let BlockingLock { target, statement: asked, granted_in, unknown, .. } = lock;
     let step = |index: &Option<usize>| index.and_then(|index| record.steps.get(index));
@@ -92,7 +93,7 @@ fn blocking_lock(record: &Record, lock: &BlockingLock) -> String {
     text
 }
 
-/// A statement and its place: `line 17 (B> select …)`.
+/// Returns a statement with its line: `line 17 (B> select …)`.
 fn statement(step: &StepRecord) -> String {
     let StepRecord { line, session, .. } = step;
     match truncate(&one_line(&step.text), MAX_STATEMENT) {

@@ -10,17 +10,17 @@ use serde::Serialize;
 /// A record, and its index in the report.
 pub(crate) type IndexedRecord<'a> = (usize, &'a Record);
 
-/// A scenario with everything that was run of it.
+/// A scenario with all its records.
 pub(crate) struct ScenarioGroup<'a> {
     pub(crate) name: &'a str,
     pub(crate) title: &'a str,
     pub(crate) summary: Option<&'a ScenarioSummary>,
     pub(crate) records: Vec<IndexedRecord<'a>>,
-    /// Engines on which it was to be run, and which are missing.
+    /// The missing engines on which it should run.
     pub(crate) missing: Vec<&'a MissingEngine>,
 }
 
-/// In the order of the scenarios, then in that of the records.
+/// Groups the records in the order of the scenarios, then of the records.
 pub(crate) fn by_scenario<'a>(
     report: &'a Report,
     scenarios: &'a [ScenarioSummary],
@@ -70,7 +70,7 @@ impl<'a> ScenarioGroup<'a> {
 /// The rounds of one case; there is at least one.
 pub(crate) type Rounds<'a> = Vec<IndexedRecord<'a>>;
 
-/// The rounds of each case, cases in the order of their first round.
+/// Returns the rounds of each case, in the order of their first round.
 pub(crate) fn by_case<'a>(records: impl Iterator<Item = IndexedRecord<'a>>) -> Vec<Rounds<'a>> {
     let case = |(_, record): &IndexedRecord<'a>| (&record.scenario, record.place, &record.variant);
     group_by(records, case).into_iter().map(|(_, rounds)| rounds).collect()
@@ -83,13 +83,13 @@ pub(crate) fn sessions(record: &Record) -> Vec<&SessionName> {
     names
 }
 
-/// The engines of a report, also those that are missing, in the order of [`Engine::ALL`].
+/// Returns the engines of a report, including the missing ones, in the order of [`Engine::ALL`].
 pub(crate) fn engines(report: &Report) -> Vec<Engine> {
-    let is_there = |engine: &Engine| {
+    let is_in_report = |engine: &Engine| {
         report.records.iter().any(|record| record.place.engine == *engine)
             || report.missing.iter().any(|missing| missing.engine == *engine)
     };
-    Engine::ALL.into_iter().filter(is_there).collect()
+    Engine::ALL.into_iter().filter(is_in_report).collect()
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

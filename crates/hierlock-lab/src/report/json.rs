@@ -1,7 +1,7 @@
-//! The report for programs. The members are a contract: more may come, but none changes its meaning.
+//! The report as JSON. The fields are a contract: fields may be added, but none changes its meaning.
 
+use super::ScenarioSummary;
 use super::grouping::Tally;
-use super::{ScenarioSummary, topic};
 use crate::place::Engine;
 use crate::record::{Interruption, MissingEngine, Record, Report};
 use serde::Serialize;
@@ -14,16 +14,8 @@ struct ReportDocument<'a> {
     took_ms: f64,
     tally: Tally,
     missing: &'a [MissingEngine],
-    scenarios: Vec<ScenarioDocument<'a>>,
+    scenarios: Vec<&'a ScenarioSummary>,
     records: Vec<RecordDocument<'a>>,
-}
-
-#[derive(Serialize)]
-struct ScenarioDocument<'a> {
-    name: &'a str,
-    topic: &'a str,
-    #[serde(flatten)]
-    summary: &'a ScenarioSummary,
 }
 
 #[derive(Serialize)]
@@ -37,11 +29,11 @@ struct RecordDocument<'a> {
 }
 
 impl Report {
-    /// The whole report as one JSON document, indented, with a line feed at its end.
+    /// Returns the report as one JSON document, indented, with a line feed at its end.
     ///
     /// ```text
     /// { "agrees": bool, "took_ms": number,
-    ///   "interruption": null, or { "finished", "planned": number } if not everything was run,
+    ///   "interruption": null, or { "finished", "planned": number } if the run was interrupted,
     ///   "tally": { "cases", "agreed", "disagreed", "failed": number },
     ///   "missing": [ { "engine", "why" } ],
     ///   "scenarios": [ { "name", "topic", "title", "why", "advice", "anomaly" or null, "seeds": [], "engines": [] } ],
@@ -50,7 +42,7 @@ impl Report {
     ///     "engine": "mysql", "strategy": "striped" or null,
     ///     "scenario", "file", "title", "place", "server", "variant": { axis: value }, "round": number,
     ///     "took_ms", "verdict": { "is": "agrees" | "disagrees" | "failed", "step", "why" },
-    ///     "anomaly": bool or null, "notes": [ "what else there is to say" ],
+    ///     "anomaly": bool or null, "notes": [ "a sentence" ],
     ///     "steps": [ { "line", "session", "text", "began_ms", "seen", "seen_ms",
     ///                  "ended": { "observation", "at_ms", "during" } or null,
     ///                  "expected", "difference" or null, "waits": [], "locks": [] or null } ],
@@ -66,7 +58,8 @@ impl Report {
     /// `message`, `detail`) or `stuck`. Times are milliseconds since the first step of the record; steps are
     /// named by their index, from 0.
     pub fn json(&self, scenarios: &[ScenarioSummary]) -> String {
-        let ran: HashSet<&str> = self.records.iter().map(|record| &*record.scenario).collect();
+        let run_scenarios: HashSet<&str> =
+            self.records.iter().map(|record| &*record.scenario).collect();
         pretty(&ReportDocument {
             agrees: self.agrees(),
             interruption: self.interruption,
@@ -75,12 +68,7 @@ impl Report {
             missing: &self.missing,
             scenarios: scenarios
                 .iter()
-                .filter(|summary| ran.contains(&*summary.name))
-                .map(|summary| ScenarioDocument {
-                    name: &summary.name,
-                    topic: topic(&summary.name),
-                    summary,
-                })
+                .filter(|summary| run_scenarios.contains(&*summary.name))
                 .collect(),
             records: self
                 .records
@@ -97,9 +85,9 @@ impl Report {
     }
 }
 
-/// Indented, with a line feed at the end.
+/// Returns a document as indented JSON, with a line feed at the end.
 pub(super) fn pretty(document: &impl Serialize) -> String {
-    // Texts, numbers and arrays always become JSON.
+    // Texts, numbers and arrays can always be serialized.
     serde_json::to_string_pretty(document).unwrap_or_default() + "\n"
 }
 
@@ -109,7 +97,7 @@ mod tests {
     use crate::report::fixtures::{self, dirty_read};
 
     #[test]
-    fn everything_of_a_record_is_there() {
+    fn all_fields_of_a_record_are_written() {
         let report = Report {
             records: vec![dirty_read(Engine::Mysql, "serializable")],
             took: std::time::Duration::from_micros(12_345),
@@ -119,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn a_deadlock_names_its_steps_by_index() {
+    fn the_steps_of_a_deadlock_are_indices() {
         let json = fixtures::report().json(&[]);
-        let whole: serde_json::Value = serde_json::from_str(&json).unwrap();
-        let deadlock = &whole["records"][0]["deadlocks"][0];
+        let document: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let deadlock = &document["records"][0]["deadlocks"][0];
         assert_eq!(deadlock["step"], 5);
         assert_eq!(deadlock["circle"][0]["blocking"][0]["statement"], 3);
-        assert_eq!(whole["agrees"], false);
-        assert_eq!(whole["records"][3]["engine"], "mysql");
-        assert_eq!(whole["records"][3]["strategy"], "striped");
+        assert_eq!(document["agrees"], false);
+        assert_eq!(document["records"][3]["engine"], "mysql");
+        assert_eq!(document["records"][3]["strategy"], "striped");
     }
 }

@@ -1,4 +1,4 @@
-//! The report for CI, as JUnit XML: a suite for every scenario, a test for every case and place.
+//! The report as JUnit XML, for CI: a suite for every scenario, a test for every case and place.
 
 use super::ScenarioSummary;
 use super::display::{self, one_line, printable};
@@ -8,14 +8,14 @@ use crate::record::{Record, Report, Verdict};
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
 use std::time::Duration;
 
-/// The name of the report, and of what belongs to no scenario.
+/// The name of the report, and of the suite for errors of no scenario.
 const NAME: &str = "hierlock lab";
 
 impl Report {
-    /// The whole report as one XML document.
+    /// Returns the report as one XML document.
     ///
-    /// What disagrees is a failure, what could not be run to its end an error, and an engine that is missing
-    /// a skipped test of every scenario that wanted it. A report that is partial has an error that says so.
+    /// A disagreement is a failure, a case that could not be run to its end is an error, and a missing engine is a
+    /// skipped test of every scenario that should run on it. A partial report contains an error.
     pub fn junit(&self, scenarios: &[ScenarioSummary]) -> String {
         let mut report = quick_junit::Report::new(NAME);
         report.set_time(self.took);
@@ -78,7 +78,7 @@ mod tests {
     use crate::report::fixtures;
 
     #[test]
-    fn failures_errors_and_what_is_missing() {
+    fn failures_errors_and_missing_engines() {
         let mut report = fixtures::report();
         report.records.retain(|record| {
             !record.scenario.starts_with("tree") && record.scenario != "deadlock/ring"
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_xml_cannot_hold_is_replaced() {
+    fn characters_that_xml_does_not_allow_are_replaced() {
         let mut record = fixtures::injection();
         record.scenario = "a\u{1b}<&>\"'\u{ffff}日".to_owned();
         let report = Report { records: vec![record], ..Report::default() };
@@ -97,13 +97,13 @@ mod tests {
     }
 
     #[test]
-    fn the_document_can_be_read_back() {
+    fn the_document_can_be_parsed() {
         let xml = fixtures::report().junit(&fixtures::scenarios());
-        let read = quick_junit::Report::deserialize_from_str(&xml).unwrap();
-        assert_eq!((read.tests, read.failures, read.errors, read.skipped), (16, 2, 1, 2));
-        // The reader trims texts at their end.
+        let parsed = quick_junit::Report::deserialize_from_str(&xml).unwrap();
+        assert_eq!((parsed.tests, parsed.failures, parsed.errors, parsed.skipped), (16, 2, 1, 2));
+        // The parser trims texts at their end.
         assert_eq!(
-            read.to_string().unwrap(),
+            parsed.to_string().unwrap(),
             xml.replace("\n</failure>", "</failure>").replace("\n</error>", "</error>")
         );
     }

@@ -1,4 +1,4 @@
-//! One run as a Mermaid sequence diagram: the sessions, the server between them, and who waits for whom.
+//! One run as a Mermaid sequence diagram: the sessions, the server between them, and the waits.
 
 use super::display::{duration, one_line, run_name, truncate};
 use super::grouping::sessions;
@@ -11,21 +11,21 @@ use crate::text::listed;
 const MAX_TEXT: usize = 72;
 
 impl Record {
-    /// One run as a sequence diagram of Mermaid.
+    /// Returns the run as a sequence diagram of Mermaid.
     pub fn mermaid(&self) -> String {
         let mut text = "sequenceDiagram\n".to_owned();
         let mut line = |line: String| text += &format!("    {line}\n");
         line(format!("title {}", escape(&run_name(self), MAX_TEXT * 2)));
         for (i, name) in sessions(self).into_iter().enumerate() {
             line(format!("participant {} as {name}", id(name)));
-            // Between the first and the others, so that arrows are short.
+            // The server is between the first session and the others, so that arrows are short.
             if i == 0 {
                 line(format!("participant server as {}", escape(&self.server, MAX_TEXT)));
             }
         }
         for (index, step) in self.steps.iter().enumerate() {
             let session = id(&step.session);
-            // A look changes nothing; only a difference is worth a line.
+            // A look changes nothing; it is shown only with a difference.
             if !is_look(step) {
                 line(format!("{session}->>server: {}", escape(&step.text, MAX_TEXT)));
                 if let Observation::Blocked(_) = step.seen {
@@ -52,7 +52,7 @@ impl Record {
                 line(format!("Note over {session}: ☠ {victim} was chosen to end the deadlock"));
             }
             for circle in self.circles.iter().filter(|circle| circle.step == index) {
-                let waiters = listed(circle.links.iter().map(|link| &link.waiter), "and");
+                let waiters = listed(circle.links.iter().map(|edge| &edge.waiter), "and");
                 line(format!("Note over {session}: ∞ {waiters} wait in a circle that stays"));
             }
         }
@@ -60,7 +60,7 @@ impl Record {
     }
 }
 
-/// A failure is an arrow with a cross.
+/// Returns the arrow of an observation; that of a failure has a cross.
 fn arrow(seen: &Observation) -> &'static str {
     match seen {
         Observation::Done(_) | Observation::Blocked(_) => "-->>",
@@ -73,7 +73,7 @@ fn answer(seen: &Observation) -> String {
     escape(&(headline + &rows.join(", ")), MAX_TEXT)
 }
 
-/// A name that cannot be taken for a keyword of Mermaid: `A`, `s_Note`.
+/// Returns a name that is no keyword of Mermaid: `A`, `s_Note`.
 fn id(name: &SessionName) -> String {
     match name.as_str() {
         letter if letter.len() == 1 => letter.to_owned(),
@@ -81,7 +81,7 @@ fn id(name: &SessionName) -> String {
     }
 }
 
-/// At most `max` characters on one line; each that means something to Mermaid is written as its number.
+/// Returns at most `max` characters on one line; characters with a meaning in Mermaid are written as numbers.
 fn escape(text: &str, max: usize) -> String {
     let escape = |c: char| match c {
         '#' | ';' | '%' | '"' | '<' | '>' | '&' | '{' | '}' | '\\' | '`' | ':' => {
@@ -103,12 +103,12 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_of_three_and_its_wake_ups() {
+    fn a_cycle_of_three_shows_its_wake_ups() {
         insta::assert_snapshot!(ring().mermaid());
     }
 
     #[test]
-    fn nothing_in_a_text_means_anything_to_mermaid() {
+    fn texts_are_escaped_for_mermaid() {
         let text = injection().mermaid();
         insta::assert_snapshot!(text);
         for line in text.lines().filter(|line| line.contains(": ")) {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn every_activation_ends() {
+    fn every_activation_is_deactivated() {
         let text = readers(place(Engine::Memory), 1).mermaid();
         assert_eq!(text.matches(" activate ").count(), text.matches("deactivate ").count());
     }

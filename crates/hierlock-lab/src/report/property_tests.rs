@@ -1,15 +1,15 @@
-//! Whatever files and servers say, and wherever indices lead, every report stays well formed.
+//! Every report is well formed, for any text from files and servers and for any index.
 
-use super::fixtures::{self, RecordBuilder, blocked, place, rows};
+use super::fixtures::{self, blocked, place, rows};
 use super::{AnomalyTable, RoundComparison, ScenarioSummary, TextStyle};
-use crate::observation::{FailureKind, LockKind, LockedObject};
+use crate::observation::{FailureKind, LockKind, LockTarget};
 use crate::place::Engine;
 use crate::record::{Record, Report};
 use proptest::prelude::*;
 
-/// Texts that mean something to a browser, a terminal or a parser, and any others.
+/// Texts with a meaning for a browser, a terminal or a parser, and any others.
 fn untrusted_text() -> impl Strategy<Value = String> {
-    let signs = "[<>&\"'`;#%{}\\\\|\n\r\t\u{0}\u{1b}\u{85}日a-c /:=-]{0,24}";
+    let characters = "[<>&\"'`;#%{}\\\\|\n\r\t\u{0}\u{1b}\u{85}日a-c /:=-]{0,24}";
     let known = prop::sample::select(vec![
         "</script><script>alert(1)</script>",
         "</style></pre></svg>",
@@ -19,18 +19,18 @@ fn untrusted_text() -> impl Strategy<Value = String> {
         "%%{init: {}}%%",
         "\u{202e}\u{feff}",
     ]);
-    prop_oneof![signs.prop_map(String::from), known.prop_map(str::to_owned), any::<String>()]
+    prop_oneof![characters.prop_map(String::from), known.prop_map(str::to_owned), any::<String>()]
 }
 
 fn record() -> impl Strategy<Value = Record> {
     (prop::collection::vec(untrusted_text(), 12), any::<u8>()).prop_map(|(texts, index)| {
         let t = |i: usize| texts[i].as_str();
-        let object = LockedObject {
+        let object = LockTarget {
             index: Some(texts[1].clone()),
             record: Some(texts[2].clone()),
-            ..LockedObject::new(LockKind::Gap, &texts[0], &texts[3])
+            ..LockTarget::new(LockKind::Gap, &texts[0], &texts[3])
         };
-        let mut record = RecordBuilder::new(t(4), t(5), place(Engine::Mysql))
+        let mut record = fixtures::record(t(4), t(5), place(Engine::Mysql))
             .variant(t(6), t(7))
             .step("A", t(8), rows(&[&[t(9), t(10)], &[]]))
             .step("Batch", &format!("x{}", t(11)), blocked("Batch", &["A"], Some(object.clone())))
@@ -40,8 +40,7 @@ fn record() -> impl Strategy<Value = Record> {
             .wakes(1, fixtures::victim())
             .deadlock("Batch", &[("A", object.clone(), 0), ("Batch", object, 1)])
             .differs(t(4))
-            .anomaly(index % 2 == 0)
-            .build();
+            .anomaly(index % 2 == 0);
         record.server = texts[10].clone();
         record.deadlocks[0].step = usize::from(index);
         record.deadlocks[0].circle[0].blocking[0].statement = Some(usize::from(index));
@@ -77,16 +76,16 @@ proptest! {
         prop_assert_eq!(page.matches("</style").count(), 1);
         prop_assert_eq!(page.matches("<details").count(), page.matches("</details>").count());
 
-        let obeyed = |text: &str| text.contains(|c: char| c.is_control() && c != '\n');
+        let has_control_characters = |text: &str| text.contains(|c: char| c.is_control() && c != '\n');
         let style = TextStyle { width, verbose: true, ..TextStyle::default() };
-        prop_assert!(!obeyed(&report.text(&scenarios, style)));
-        prop_assert!(!obeyed(&report.junit(&scenarios)));
-        prop_assert!(!obeyed(&report.records[0].mermaid()));
+        prop_assert!(!has_control_characters(&report.text(&scenarios, style)));
+        prop_assert!(!has_control_characters(&report.junit(&scenarios)));
+        prop_assert!(!has_control_characters(&report.records[0].mermaid()));
         prop_assert!(serde_json::from_str::<serde_json::Value>(&report.json(&scenarios)).is_ok());
 
         let anomalies = AnomalyTable::new(&report, &scenarios);
         prop_assert_eq!(anomalies.markdown().lines().count(), 3);
-        prop_assert!(!obeyed(&anomalies.text()));
+        prop_assert!(!has_control_characters(&anomalies.text()));
         prop_assert!(RoundComparison::new(&report).unstable.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! What varied between the rounds of one case: verdicts, victims, the order of wake-ups, outcomes; not times.
+//! The differences between the rounds of one case: verdicts, victims, the order of wake-ups, outcomes; not times.
 
 use super::display;
 use super::grouping::{Rounds, by_case};
@@ -12,17 +12,17 @@ use std::cmp::Reverse;
 /// A comparison of the rounds of every case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoundComparison {
-    /// Cases that were run more than once.
+    /// The number of cases that were run more than once.
     pub(crate) repeated: usize,
-    /// How often, at most.
+    /// The greatest number of rounds of a case.
     pub(crate) rounds: usize,
-    /// Those that did not always go the same way.
+    /// The cases whose rounds differ.
     pub(crate) unstable: Vec<UnstableCase>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnstableCase {
-    /// `deadlock/cycle [read committed] on mysql`
+    /// The name, such as `deadlock/cycle [read committed] on mysql`.
     pub(crate) case: String,
     pub(crate) rounds: usize,
     pub(crate) variations: Vec<Variation>,
@@ -30,9 +30,9 @@ pub(crate) struct UnstableCase {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variation {
-    /// `order of wake-ups at line 16`
-    pub(crate) what: String,
-    /// What was seen, and in how many rounds, the most frequent first.
+    /// The part of the run that differs, such as `order of wake-ups at line 16`.
+    pub(crate) subject: String,
+    /// The observations, with the number of rounds, the most frequent first.
     pub(crate) seen: Vec<(String, usize)>,
 }
 
@@ -53,14 +53,14 @@ impl RoundComparison {
         }
     }
 
-    /// `3 of 4 repeated cases went the same way in all of up to 5 rounds`
+    /// Returns `3 of 4 repeated cases went the same way in all of up to 5 rounds`.
     pub(crate) fn summary(&self) -> String {
         let stable = self.repeated - self.unstable.len();
         let cases = count(self.repeated, "repeated case");
         format!("{stable} of {cases} went the same way in all of up to {} rounds", self.rounds)
     }
 
-    /// For a terminal; empty if nothing was repeated.
+    /// Returns text for a terminal; an empty text if no case was repeated.
     pub fn text(&self) -> String {
         if self.repeated == 0 {
             return String::new();
@@ -68,8 +68,8 @@ impl RoundComparison {
         let mut text = self.summary() + "\n";
         for UnstableCase { case, rounds, variations } in &self.unstable {
             text += &format!("\n{case}, {rounds} rounds\n");
-            for Variation { what, seen } in variations {
-                text += &format!("  {what}\n");
+            for Variation { subject, seen } in variations {
+                text += &format!("  {subject}\n");
                 for (seen, times) in seen {
                     text += &format!("    {times:>3}× {seen}\n");
                 }
@@ -85,34 +85,33 @@ fn variations(case: &Rounds<'_>) -> Vec<Variation> {
     let victims: Vec<Vec<&SessionName>> = victims.collect();
     let steps = records.iter().map(|record| record.steps.len()).max().unwrap_or(0);
     let deadlocks = victims.iter().map(Vec::len).max().unwrap_or(0);
-    let at_line = |what: &str, index: Option<usize>| {
+    let at_line = |subject: &str, index: Option<usize>| {
         let mut steps = records.iter().filter_map(|record| record.steps.get(index?));
-        steps.next().map_or(what.to_owned(), |step| format!("{what} at line {}", step.line))
+        steps.next().map_or(subject.to_owned(), |step| format!("{subject} at line {}", step.line))
     };
 
     let mut variations = Vec::new();
-    let mut compare = |what: String, is_victim: bool, seen: Vec<String>| {
-        // Another victim changes what is seen from there on. That is reported once, as the victim; the rest
-        // only if it varies between rounds with the same victims.
+    let mut compare = |subject: String, is_victim: bool, seen: Vec<String>| {
+        // Another victim changes all later observations, so those are compared between rounds with equal victims.
         let differ =
             |a: usize, b: usize| seen[a] != seen[b] && (is_victim || victims[a] == victims[b]);
         if (0..seen.len()).any(|a| (0..a).any(|b| differ(a, b))) {
             let groups = group_by(seen, String::clone).into_iter();
             let mut seen: Vec<_> = groups.map(|(seen, rounds)| (seen, rounds.len())).collect();
             seen.sort_by_key(|(_, times)| Reverse(*times));
-            variations.push(Variation { what, seen });
+            variations.push(Variation { subject, seen });
         }
     };
     let verdicts = records.iter().map(|record| display::verdict(record).to_owned());
     compare("verdict".to_owned(), false, verdicts.collect());
     for nth in 0..deadlocks {
         let step = records.iter().find_map(|record| record.deadlocks.get(nth)).map(|d| d.step);
-        let chosen = victims.iter().map(|victims| or_nobody(victims.get(nth).copied()));
+        let chosen = victims.iter().map(|victims| names_text(victims.get(nth).copied()));
         compare(at_line("victim", step), true, chosen.collect());
     }
     for index in 0..steps {
         let woken = records.iter().map(|record| {
-            or_nobody(wake_ups(record, index).iter().map(|wake_up| &wake_up.step.session))
+            names_text(wake_ups(record, index).iter().map(|wake_up| &wake_up.step.session))
         });
         compare(at_line("order of wake-ups", Some(index)), false, woken.collect());
         let outcomes = records.iter().map(|record| outcome(record, index));
@@ -121,23 +120,24 @@ fn variations(case: &Rounds<'_>) -> Vec<Variation> {
     variations
 }
 
-/// `B then C`, `nobody`.
-fn or_nobody<'a>(names: impl IntoIterator<Item = &'a SessionName>) -> String {
+/// Returns `B then C`, or `nobody`.
+fn names_text<'a>(names: impl IntoIterator<Item = &'a SessionName>) -> String {
     match names.into_iter().map(SessionName::as_str).collect::<Vec<_>>() {
         nobody if nobody.is_empty() => "nobody".to_owned(),
         names => names.join(" then "),
     }
 }
 
-/// How a step went, and ended.
+/// Returns the first observation of a step, and the end of its wait.
 fn outcome(record: &Record, index: usize) -> String {
     let Some(step) = record.steps.get(index) else { return "never came to it".to_owned() };
-    let ended = step.ended.as_ref().map(|ended| format!(", then {}", stable(&ended.observation)));
-    stable(&step.seen) + &ended.unwrap_or_default()
+    let ended =
+        step.ended.as_ref().map(|ended| format!(", then {}", comparable_text(&ended.observation)));
+    comparable_text(&step.seen) + &ended.unwrap_or_default()
 }
 
-/// An observation without what is new in every round, such as the number of a transaction.
-fn stable(observation: &Observation) -> String {
+/// Returns an observation without parts that differ in every round, such as transaction ids.
+fn comparable_text(observation: &Observation) -> String {
     let Observation::Blocked(wait) = observation else { return display::observation(observation) };
     let kind = wait.target.as_ref().map(|object| format!(" on {}", object.kind.name()));
     display::wait(&Wait { target: None, ..wait.clone() }) + &kind.unwrap_or_default()
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ran_once_says_nothing() {
+    fn a_case_that_ran_once_is_not_compared() {
         assert_eq!(compare(vec![cycle(Engine::Mysql, "A")]).text(), "");
     }
 }

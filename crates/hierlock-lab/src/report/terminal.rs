@@ -1,4 +1,4 @@
-//! Text for a terminal, with colours if they are wanted.
+//! Text for a terminal, with or without colours.
 
 use anstyle::{AnsiColor, Style};
 use std::fmt::Display;
@@ -9,7 +9,7 @@ pub(crate) const WAITING: Style = AnsiColor::Yellow.on_default();
 pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
 
-/// The colours of the sessions, over and over.
+/// The colours of the sessions, which repeat.
 pub(crate) const SESSIONS: [Style; 4] = [
     AnsiColor::Cyan.on_default().bold(),
     AnsiColor::Magenta.on_default().bold(),

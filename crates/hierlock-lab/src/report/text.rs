@@ -12,25 +12,25 @@ use crate::text::count;
 use anstyle::Style;
 use unicode_width::UnicodeWidthStr;
 
-/// With more scenarios than this, one that agrees gets a single line.
+/// With more scenarios than this, each that agrees gets a single line.
 const MAX_DETAILED: usize = 5;
 
-/// Lines are at least this wide, however narrow the terminal is.
+/// The least width of a line, however narrow the terminal is.
 const MIN_WIDTH: usize = 24;
 
-/// Where the outcome of a step begins.
+/// The column at which the outcome of a step begins.
 const OUTCOME_INDENT: usize = 9;
 
 /// The style of a report for a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextStyle {
-    /// With colours of a terminal.
+    /// Whether terminal colours are used.
     pub colour: bool,
-    /// In how many columns.
+    /// The number of columns.
     pub width: usize,
-    /// With the transcripts of all runs, not only of those that disagree.
+    /// Whether the transcripts of all runs are shown, not only of those that disagree.
     pub verbose: bool,
-    /// With a line for each topic instead of each scenario, if there are several and they agree.
+    /// Whether there is a line for each topic instead of each scenario, if there are several topics and they agree.
     pub by_topic: bool,
 }
 
@@ -41,7 +41,7 @@ impl Default for TextStyle {
 }
 
 impl Report {
-    /// The whole report for a terminal.
+    /// Returns the report for a terminal.
     ///
     /// ```
     /// use hierlock_lab::{Report, TextStyle};
@@ -81,7 +81,7 @@ impl Report {
             }
         }
         if !style.verbose {
-            // Those that disagree have their notes in their transcripts.
+            // Records that disagree show their notes in their transcripts.
             writer.notes(self.records.iter().filter(|record| record.agrees()));
         }
         writer.summary(self, &groups);
@@ -89,7 +89,7 @@ impl Report {
     }
 }
 
-/// One run with its transcript, as [`Report::text`] shows a disagreement.
+/// Returns one run with its transcript, as [`Report::text`] shows a disagreement.
 pub(super) fn run_text(record: &Record, style: TextStyle) -> String {
     let mut writer = TextReporter::new(style);
     writer.run(record);
@@ -107,7 +107,7 @@ impl TextReporter {
         Self { width: style.width, out }
     }
 
-    /// A paragraph, its first line after `lead`, the others after `indent` blanks.
+    /// Writes a paragraph, its first line after `lead`, the others after `indent` blanks.
     fn paragraph(&mut self, lead: &str, indent: usize, text: &str) {
         self.styled_paragraph(Style::new(), lead, indent, text);
     }
@@ -120,7 +120,7 @@ impl TextReporter {
         }
     }
 
-    /// A paragraph after a heading of its own.
+    /// Writes a paragraph after a bold label.
     fn labelled(&mut self, indent: usize, label: &str, text: &str) {
         let lead = format!("{:indent$}{} ", "", self.out.styled(BOLD, label));
         self.paragraph(&lead, indent + label.len() + 1, text);
@@ -158,7 +158,7 @@ impl TextReporter {
         self.short_line(topic, name_width, groups, &format!("{scenarios}, {cases}"));
     }
 
-    /// A scenario or topic in one line, with its counts and where it was run; nothing if it was run nowhere.
+    /// Writes one line about a scenario or topic, with its counts and engines; nothing if it was not run.
     fn short_line(
         &mut self,
         name: &str,
@@ -306,7 +306,7 @@ impl TextReporter {
     }
 }
 
-/// The cases of a scenario at one place, on its line.
+/// Returns the summary of the cases of a scenario at one place.
 fn place_summary(cases: &[Rounds<'_>]) -> String {
     let took = cases.iter().flatten().map(|(_, record)| record.took).sum();
     let rounds = cases.iter().map(Vec::len).max().unwrap_or(1);
@@ -320,15 +320,15 @@ fn place_summary(cases: &[Rounds<'_>]) -> String {
         let differing: Vec<&Record> =
             case.iter().map(|(_, record)| *record).filter(|record| !record.agrees()).collect();
         if let Some(first) = differing.first() {
-            let often = format!("{} of {}", differing.len(), case.len());
-            let often = if rounds > 1 { often } else { String::new() };
-            parts.push(display::list([display::variant(first), often, differing_line(first)]));
+            let share = format!("{} of {}", differing.len(), case.len());
+            let share = if rounds > 1 { share } else { String::new() };
+            parts.push(display::list([display::variant(first), share, differing_line(first)]));
         }
     }
     parts.join("; ")
 }
 
-/// `line 19 disagrees`, `failed`.
+/// Returns `line 19 disagrees` or `failed`.
 fn differing_line(record: &Record) -> String {
     let step = display::differing_step(record);
     step.map_or(String::new(), |step| format!("line {} ", step.line)) + display::verdict(record)
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn topics_are_lines_where_there_are_several() {
+    fn several_topics_have_a_line_each() {
         let record = |scenario: &str, engine, agrees: bool| Record {
             scenario: scenario.into(),
             ..if agrees { cycle(engine, "A") } else { cycle_disagrees(engine) }
@@ -380,12 +380,12 @@ mod tests {
         let lines = "✓ a     3 scenarios, 6 cases on mysql, mariadb\n\
                      ✓ long  3 scenarios, 6 cases on mysql, mariadb\n\n12 cases of 6 scenarios";
         assert!(text(&records, style).starts_with(lines));
-        // A line for each scenario: of one topic, and where topics are not asked for.
+        // A line for each scenario, if there is one topic or topics are not requested.
         assert!(text(&records, STYLE).starts_with("✓ a/1     2 cases on mysql, mariadb\n✓ a/2 "));
         let names = ["a/1", "a/2", "a/3", "a/4", "a/5", "a/6"];
         let topic = names.map(|name| record(name, Engine::Mysql, true));
         assert_eq!(text(&topic, style), text(&topic, STYLE));
-        // A disagreement is shown whole.
+        // A disagreement is shown with its transcript.
         records[3] = record("a/2", Engine::Mariadb, false);
         let shown = text(&records, style);
         assert!(
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn colour_is_used_only_where_it_is_asked_for() {
+    fn colour_is_used_only_on_request() {
         let record = cycle_disagrees(Engine::Mariadb);
         assert!(!run_text(&record, STYLE).contains('\u{1b}'));
         let coloured = run_text(&record, TextStyle { colour: true, ..STYLE });
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_message_cannot_command_the_terminal() {
+    fn control_characters_of_a_server_are_replaced() {
         assert!(!run_text(&fixtures::injection(), STYLE).contains(['\u{1b}', '\0']));
     }
 }

@@ -1,11 +1,11 @@
-//! A run as terminals would have shown it: each step, what was seen of it, and the waits that ended during it.
+//! The transcript of a run: each step, its observation, and the waits that ended during it.
 
 use super::display::{duration, engine_message, observation, row};
 use crate::observation::Observation;
 use crate::record::{Record, StepRecord, WaitEnd};
 use std::time::Duration;
 
-/// Rows beyond these are only counted.
+/// Further rows are only counted.
 const MAX_ROWS: usize = 20;
 
 pub(crate) struct WakeUp<'a> {
@@ -16,7 +16,7 @@ pub(crate) struct WakeUp<'a> {
     pub(crate) waited: Duration,
 }
 
-/// The waits that ended during a step, in the order of their ends.
+/// Returns the waits that ended during a step, in the order of their ends.
 pub(crate) fn wake_ups(record: &Record, during: usize) -> Vec<WakeUp<'_>> {
     let mut wake_ups = Vec::new();
     for (index, step) in record.steps.iter().enumerate() {
@@ -29,22 +29,23 @@ pub(crate) fn wake_ups(record: &Record, during: usize) -> Vec<WakeUp<'_>> {
     wake_ups
 }
 
+/// Returns whether the step only observes its session again (`A<`).
 pub(crate) fn is_look(step: &StepRecord) -> bool {
     step.text.is_empty()
 }
 
-/// `A>`, or `A<` if the step only looks.
+/// Returns `A>`, or `A<` for a look.
 pub(crate) fn prompt(step: &StepRecord) -> String {
     format!("{}{}", step.session, if is_look(step) { '<' } else { '>' })
 }
 
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// `blocked by A on row 1 of numbers (PRIMARY), X`; empty if there are rows.
+    /// Such as `blocked by A on row 1 of numbers (PRIMARY), X`; empty if there are rows.
     pub(crate) headline: String,
-    /// `| 1 | 30`, a row each.
+    /// The rows, each as `| 1 | 30`.
     pub(crate) rows: Vec<String>,
-    /// The engine's message, or nothing.
+    /// The engine's message, or an empty text.
     pub(crate) message: String,
 }
 
@@ -67,7 +68,7 @@ impl Outcome {
     }
 }
 
-/// What is below a step: what was seen of it (`= done`), then the waits that ended (`↳ B goes on after 2.7 ms: done`).
+/// Returns the lines below a step: its observation (`= done`), and the waits that ended (`↳ B goes on after …`).
 pub(crate) fn outcomes(record: &Record, index: usize) -> Vec<(&Observation, Outcome)> {
     let seen = &record.steps[index].seen;
     let mut own = Outcome::new(seen);

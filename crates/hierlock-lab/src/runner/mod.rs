@@ -1,21 +1,21 @@
 //! Runs a case: one step after the other, each settled before the next begins.
 //!
 //! ```text
-//!   step ──begin──► session        settle: until every session that has something unfinished is
-//!    ▲                │                    over, or seen to wait by two probes that agree
+//!   step ──begin──► session        settle: until every session with an unfinished step
+//!    ▲                │                    has ended it, or waits in two probes that agree
 //!    │                ▼
 //!   next ◄──judge── settled ──► StepRecord
 //! ```
 //!
-//! 1. A step is *blocked* when two probes, some milliseconds apart, both see its session wait, and for
-//!    the same sessions.
-//! 2. A cycle of waiting sessions is a deadlock that the server has not detected yet: settling goes on
-//!    until it has. One that stays for longer than the server's detector needs is one that the server does
-//!    not end: its sessions are *blocked*, and the record has the cycle.
-//! 3. What is neither over nor seen to wait within the limit is stuck: it is cancelled on the server and
-//!    the case has failed.
-//! 4. A difference does not end a case, so that the record shows all of it; a step that cannot be begun,
-//!    because its session still waits, does.
+//! 1. A step is *blocked* when two probes, some milliseconds apart, both see its session wait, and for the
+//!    same sessions.
+//! 2. A cycle of waiting sessions is a deadlock that the server has not detected yet: settling continues until
+//!    it has. A cycle that lasts longer than deadlock detection takes is one that the server does not resolve:
+//!    its sessions are *blocked*, and the record contains the cycle.
+//! 3. A step that neither ends nor is seen to wait within the limit is stuck: it is cancelled on the server
+//!    and the case has failed.
+//! 4. A difference does not end a case, so that the record is complete. A step that cannot begin, because its
+//!    session still waits, ends the case.
 
 mod settle;
 pub(crate) mod wait_graph;
@@ -32,15 +32,15 @@ use std::collections::BTreeMap;
 use tokio::time::Instant;
 use wait_graph::{cycle_closed_by, cycle_of};
 
-/// Runs the steps of a case and writes what is observed into its record. `on_step` is called with each step
-/// once it is judged. With `keep_locks` the record has the locks of all sessions after each step.
+/// Runs the steps of a case and writes the observations into its record. `on_step` is called with each step once it is
+/// judged. With `record_locks` the record contains the locks of all sessions after each step.
 ///
-/// What the sessions still do afterwards goes on until the environment is closed.
+/// Unfinished statements continue until the environment is closed.
 pub(crate) async fn run_steps(
     environment: &CaseEnvironment,
     case: &Case,
     record: &mut Record,
-    keep_locks: bool,
+    record_locks: bool,
     on_step: impl Fn(&StepRecord),
 ) {
     record.anomaly = case.scenario.anomaly.is_some().then_some(false);
@@ -48,20 +48,20 @@ pub(crate) async fn run_steps(
         environment,
         case,
         record,
-        keep_locks,
+        record_locks,
         started: Instant::now(),
         unfinished: PendingSteps::new(),
         last: BTreeMap::new(),
         inspected: Vec::new(),
         incomplete: Vec::new(),
         pair: None,
-        unbroken: Vec::new(),
+        unresolved: Vec::new(),
     };
     for step in &case.steps {
         match run.step(step).await {
             Ok(index) => on_step(&run.record.steps[index]),
             Err(why) => {
-                // A difference that was seen before may well be the reason.
+                // An earlier difference may be the reason for the failure.
                 run.record.verdict.keep_first(Verdict::Failed { why });
                 break;
             }
@@ -69,8 +69,8 @@ pub(crate) async fn run_steps(
     }
     run.judge_uninspected_ends();
     run.record.took = run.started.elapsed();
-    if !keep_locks {
-        // They were recorded to explain deadlocks.
+    if !record_locks {
+        // The locks were recorded only to explain deadlocks.
         run.record.steps.iter_mut().for_each(|step| step.locks = None);
     }
 }
@@ -79,33 +79,31 @@ struct CaseRun<'a> {
     environment: &'a CaseEnvironment,
     case: &'a Case,
     record: &'a mut Record,
-    keep_locks: bool,
+    record_locks: bool,
     started: Instant,
     unfinished: PendingSteps,
-    /// The last step of each session, as an index.
+    /// The index of the last step of each session.
     last: BTreeMap<SessionName, usize>,
-    /// Steps whose end was judged by a later line.
+    /// The steps whose end was judged by a later line.
     inspected: Vec<usize>,
-    /// For each step: the sessions whose locks after it are not listed in full.
+    /// For each step, the sessions whose locks after it are not listed in full.
     incomplete: Vec<IncompleteLocks>,
     pair: Option<DeadlockPair>,
-    /// The waits in cycles that the server does not end.
-    unbroken: Vec<Wait>,
+    /// The waits in cycles that the server does not resolve.
+    unresolved: Vec<Wait>,
 }
 
-/// Why a case cannot go on, in a sentence.
-type CannotContinue = String;
-
-/// The deadlock victims of a step.
-type StepResult = Result<Vec<SessionName>, CannotContinue>;
+/// The deadlock victims of a step, or the reason why the case cannot continue, in a sentence.
+type StepResult = Result<Vec<SessionName>, String>;
 
 impl CaseRun<'_> {
     /// Runs a step and judges it; returns its index.
-    async fn step(&mut self, step: &Step) -> Result<usize, CannotContinue> {
-        let Step { line, session: who, .. } = step;
-        let session = DeadlockPair::resolve(self.pair.as_ref(), who).cloned().ok_or_else(|| {
-            format!("line {line}: there was no deadlock of two, so nobody is the {who}")
-        })?;
+    async fn step(&mut self, step: &Step) -> Result<usize, String> {
+        let Step { line, session: selector, .. } = step;
+        let session =
+            DeadlockPair::resolve(self.pair.as_ref(), selector).cloned().ok_or_else(|| {
+                format!("line {line}: there was no deadlock of two, so nobody is the {selector}")
+            })?;
         let index = self.record.steps.len();
         let victims = match &step.action {
             Action::Look => self.inspect(step, &session).await?,
@@ -115,7 +113,7 @@ impl CaseRun<'_> {
         Ok(index)
     }
 
-    /// Observes the session's last step again, as it is now; returns the deadlock victims.
+    /// Observes the session's last step again; returns the deadlock victims.
     async fn inspect(&mut self, step: &Step, session: &SessionName) -> StepResult {
         let last = *self.last.get(session).ok_or_else(|| {
             format!("line {}: {session} has done nothing that could be looked at", step.line)
@@ -133,7 +131,7 @@ impl CaseRun<'_> {
         let seen = self.record.steps[last].last_observation().clone();
         let now = self.started.elapsed();
         if let Some(record) = self.record.steps.last_mut() {
-            // Whom it waits for may have changed since it was first seen.
+            // The blockers may have changed since the first observation.
             let wait = record.waits.iter().find(|wait| wait.waiter == *session).cloned();
             let wait = wait.filter(|_| !seen.is_over()).map(Observation::Blocked);
             (record.seen, record.seen_at) = (wait.unwrap_or(seen), now);
@@ -169,14 +167,14 @@ impl CaseRun<'_> {
             awaited: ends_by_itself(step).then_some(session),
             deadlock: expected_victims(step).is_some(),
             deadlock_later: self.case.steps.iter().any(|step| expected_victims(step).is_some()),
-            unbroken: &self.unbroken,
+            unresolved: &self.unresolved,
         };
         let settled = settle(self.environment, &mut self.unfinished, goal).await;
-        let SettleOutcome { ended, waits, stuck, cycle, unbroken } =
+        let SettleOutcome { ended, waits, stuck, cycle, unresolved } =
             settled.map_err(|error| format!("line {}: {error}", step.line))?;
         let after = match self.environment.locks().await {
-            Err(LabError(why)) if self.keep_locks => return Err(why),
-            // If nobody asked for them, a deadlock is explained with less.
+            Err(LabError(why)) if self.record_locks => return Err(why),
+            // Without the option, a deadlock is explained without these locks.
             after => after.ok(),
         };
         let mut victims = Vec::new();
@@ -203,11 +201,11 @@ impl CaseRun<'_> {
             record.locks = Some(after.locks);
             self.incomplete[index] = after.incomplete;
         }
-        self.record_cycles(index, unbroken);
+        self.record_cycles(index, unresolved);
         if stuck.is_empty() { Ok(victims) } else { Err(self.cancel_stuck(step, stuck).await) }
     }
 
-    /// Records the end of something that was begun in step `during`, or before it.
+    /// Records the end of a statement that was begun in step `during` or before it.
     fn record_end(&mut self, during: usize, ended: EndedStep) {
         let at = ended.at.duration_since(self.started);
         let observation = match ended.result {
@@ -222,21 +220,21 @@ impl CaseRun<'_> {
         }
     }
 
-    /// Records each cycle that the server does not end, once.
-    fn record_cycles(&mut self, step: usize, unbroken: Vec<Wait>) {
-        let is_known = |wait: &Wait| self.unbroken.iter().any(|known| same_wait(known, wait));
+    /// Records each cycle that the server does not resolve, once.
+    fn record_cycles(&mut self, step: usize, unresolved: Vec<Wait>) {
+        let is_known = |wait: &Wait| self.unresolved.iter().any(|known| same_wait(known, wait));
         let mut recorded: Vec<SessionName> = Vec::new();
-        for wait in unbroken.iter().filter(|wait| !is_known(wait)) {
+        for wait in unresolved.iter().filter(|wait| !is_known(wait)) {
             if recorded.contains(&wait.waiter) {
                 continue;
             }
-            let mut links = cycle_of(&wait.waiter, &unbroken).unwrap_or_default();
+            let mut links = cycle_of(&wait.waiter, &unresolved).unwrap_or_default();
             recorded.extend(links.iter().map(|edge| edge.waiter.clone()));
-            // It stays, so the locks after the step are those of the cycle.
+            // The cycle still exists, so the locks after the step are those of the cycle.
             self.history().complete(&mut links, step + 1, &[]);
             self.record.circles.push(WaitCycle { step, links });
         }
-        self.unbroken = unbroken;
+        self.unresolved = unresolved;
     }
 
     async fn record_deadlock(
@@ -257,7 +255,7 @@ impl CaseRun<'_> {
         self.record.deadlocks.push(Deadlock { step, victim: victim.clone(), circle });
     }
 
-    async fn cancel_stuck(&mut self, step: &Step, stuck: Vec<SessionName>) -> CannotContinue {
+    async fn cancel_stuck(&mut self, step: &Step, stuck: Vec<SessionName>) -> String {
         let waits = self.current_waits();
         let mut sentences = Vec::new();
         for name in stuck {
@@ -268,14 +266,14 @@ impl CaseRun<'_> {
                 Err(error) => format!("it could not be ended: {error}"),
             };
             let by = blockers_text(" for ", &name, &waits);
-            let what = if !waits.iter().any(|wait| wait.waiter == name) {
+            let state = if !waits.iter().any(|wait| wait.waiter == name) {
                 "neither ended nor was seen to wait for a lock".to_owned()
             } else if cycle_of(&name, &waits).is_some() {
                 format!("waited{by} in a circle that the engine had not ended")
             } else {
                 format!("waited{by}, but not always for the same")
             };
-            sentences.push(format!("{name} (line {line}) {what}; {ended}"));
+            sentences.push(format!("{name} (line {line}) {state}; {ended}"));
         }
         let limit = self.case.limit;
         format!("line {}: within {limit:?} {}", step.line, sentences.join(", "))
@@ -291,7 +289,7 @@ impl CaseRun<'_> {
 
     fn judge(&mut self, step: &Step, index: usize, victims: &[SessionName]) {
         let record = &self.record.steps[index];
-        // Inspecting a victim again is about a deadlock that is past.
+        // A look at a victim is about an earlier deadlock.
         let own = std::slice::from_ref(&record.session);
         let is_past = record.seen.is_deadlock() && !victims.contains(&record.session);
         let victims = if is_past { own } else { victims };
@@ -302,7 +300,7 @@ impl CaseRun<'_> {
             pair: self.pair.as_ref(),
         };
         let differs = difference(step.expected.as_ref(), &observed);
-        let shows = |sign| difference(Some(sign), &observed).is_none();
+        let shows = |outcome| difference(Some(outcome), &observed).is_none();
         if step.anomaly_outcomes.iter().any(shows) {
             self.record.anomaly = self.record.anomaly.map(|_| true);
         }
@@ -310,9 +308,9 @@ impl CaseRun<'_> {
             self.record.verdict.keep_first(Verdict::Disagrees { step: index, why: why.clone() });
         }
         if let Some(candidates) = expected_victims(step) {
-            // Whoever it was, the file has said what becomes of it.
+            // The file expects the deadlock, so the end of the victim's step is judged.
             self.inspected.extend(victims.iter().filter_map(|victim| self.last.get(victim)));
-            // Of two that the file names, the survivor is known even where the engine reports no cycle.
+            // If the file names two candidates, the survivor is known even if the engine reports no cycle.
             if let (Some(pair), [first, second]) = (&mut self.pair, candidates) {
                 let other = if *first == pair.victim { second } else { first };
                 pair.survivor = Some(other.clone());
@@ -321,7 +319,7 @@ impl CaseRun<'_> {
         self.record.steps[index].difference = differs;
     }
 
-    /// A wait that ended in a failure must be in the file.
+    /// Judges waits that ended in a failure: the file must contain such an end.
     fn judge_uninspected_ends(&mut self) {
         for (index, record) in self.record.steps.iter_mut().enumerate() {
             let is_judged = self.inspected.contains(&index) || record.difference.is_some();
@@ -345,7 +343,7 @@ impl CaseRun<'_> {
     }
 }
 
-/// A wait with a timeout ends without anybody releasing the lock.
+/// Returns whether the step ends without a release: its wait has a timeout.
 fn ends_by_itself(step: &Step) -> bool {
     step.expected_outcomes().any(|one| *one == ExpectedOutcome::TimedOut)
 }
@@ -358,7 +356,7 @@ fn expected_victims(step: &Step) -> Option<&[SessionName]> {
     })
 }
 
-/// ` by A and B`; empty if nobody is known.
+/// Returns ` by A and B`; an empty text if no blocker is known.
 fn blockers_text(preposition: &str, waiter: &SessionName, waits: &[Wait]) -> String {
     let wait = waits.iter().find(|wait| wait.waiter == *waiter);
     match wait.map(|wait| join(&wait.blockers, " and ")) {

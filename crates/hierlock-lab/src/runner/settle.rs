@@ -1,4 +1,4 @@
-//! Waits until every unfinished step is over or seen to wait.
+//! Waits until every unfinished step has ended or is seen to wait.
 
 use super::wait_graph::waits_in_cycles;
 use crate::environment::{CYCLE_LIMIT, CaseEnvironment, LabError, Reply};
@@ -10,13 +10,12 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// The library checks at least so often whether the wait of a lock step goes on. A wait without a known
-/// blocker is believed only then: it may be about to end.
+/// The library checks at least this often whether the wait of a lock step goes on. A wait without a known blocker
+/// counts only after this time: it may be about to end.
 const UNKNOWN_BLOCKER_DELAY: Duration = Duration::from_millis(1200);
-/// A cycle is believed to stay only when so many probes have seen it, however long they took.
+/// A cycle counts as lasting only after this many probes, however long they took.
 const MIN_CYCLE_PROBES: u32 = 5;
-/// A step waits for the server's own deadlock checks if these come within this time, whether or not the case
-/// expects a deadlock.
+/// A step waits for a deadlock check of the server within this time, even if the case expects no deadlock.
 const NEAR_DEADLOCK_CHECK: Duration = Duration::from_millis(100);
 
 pub(super) type PendingSteps = BTreeMap<SessionName, PendingStep>;
@@ -33,32 +32,32 @@ pub(super) struct EndedStep {
     pub(super) at: Instant,
 }
 
-/// What the sessions do once every one of them is idle or waits.
+/// The state of the sessions once each is idle or waits.
 #[derive(Default)]
 pub(super) struct SettleOutcome {
-    /// What has ended, in the order in which it was seen.
+    /// The steps that have ended, in the order in which that was seen.
     pub(super) ended: Vec<EndedStep>,
-    /// Who waits for whom now. All that is unfinished is in it, unless something is stuck.
+    /// The current waits. They include all unfinished steps, unless a step is stuck.
     pub(super) waits: Vec<Wait>,
-    /// Who neither ended nor waits; empty if all is well.
+    /// The sessions that neither ended their step nor wait.
     pub(super) stuck: Vec<SessionName>,
     /// The waits when a cycle was last seen; empty if there was none.
     pub(super) cycle: Vec<Wait>,
-    /// The waits in cycles that the server does not end; part of `waits`.
-    pub(super) unbroken: Vec<Wait>,
+    /// The waits in cycles that the server does not resolve; part of `waits`.
+    pub(super) unresolved: Vec<Wait>,
 }
 
-/// What a step must come to.
+/// The conditions for the end of settling.
 pub(super) struct Goal<'a> {
     pub(super) limit: Duration,
-    /// A session whose wait has a timeout: that it waits is not enough, it must end.
+    /// A session whose wait has a timeout: settling waits for its end.
     pub(super) awaited: Option<&'a SessionName>,
-    /// A deadlock is expected of the step: a cycle is given as long as the limit allows.
+    /// The step expects a deadlock: a cycle may last as long as the limit.
     pub(super) deadlock: bool,
-    /// A deadlock is expected somewhere in the case.
+    /// Some step of the case expects a deadlock.
     pub(super) deadlock_later: bool,
-    /// The waits in cycles of which it is known that the server does not end them.
-    pub(super) unbroken: &'a [Wait],
+    /// The waits in cycles that are already known not to be resolved by the server.
+    pub(super) unresolved: &'a [Wait],
 }
 
 /// The waits that the last probes have agreed on.
@@ -68,7 +67,7 @@ struct StableWaits {
     waits: Vec<Wait>,
 }
 
-/// Moves what has ended out of `unfinished`, until the rest is seen to wait.
+/// Moves ended steps out of `unfinished`, until the rest is seen to wait.
 pub(super) async fn settle(
     environment: &CaseEnvironment,
     unfinished: &mut PendingSteps,
@@ -86,7 +85,7 @@ pub(super) async fn settle(
             return Ok(settled);
         }
         if any_ended {
-            // What has ended may have released locks: earlier probes say nothing any more.
+            // A step that has ended may have released locks, so earlier probes are void.
             before = None;
             pause = probes.first;
             continue;
@@ -97,7 +96,7 @@ pub(super) async fn settle(
         let is_waiting = |name: &SessionName| waits.iter().any(|wait| wait.waiter == *name);
         let all_wait = unfinished.keys().all(is_waiting);
         let cycles = waits_in_cycles(&waits);
-        let is_known = |wait: &Wait| goal.unbroken.iter().any(|known| same_wait(known, wait));
+        let is_known = |wait: &Wait| goal.unresolved.iter().any(|known| same_wait(known, wait));
         let has_new_cycle = !cycles.iter().all(is_known);
         if has_new_cycle {
             settled.cycle = waits.clone();
@@ -109,13 +108,14 @@ pub(super) async fn settle(
             before.waits.len() == waits.len()
                 && before.waits.iter().zip(&waits).all(|(a, b)| same_wait(a, b))
         };
-        let same = before.as_ref().filter(|before| all_wait && is_same(before));
-        let agree = same.is_some_and(|before| {
+        let unchanged = before.as_ref().filter(|before| all_wait && is_same(before));
+        let agree = unchanged.is_some_and(|before| {
             let unchanged_for = before.since.elapsed();
-            let is_sure = unchanged_for > UNKNOWN_BLOCKER_DELAY || !waits.iter().any(lacks_blocker);
+            let is_certain =
+                unchanged_for > UNKNOWN_BLOCKER_DELAY || !waits.iter().any(lacks_blocker);
             let stays =
                 before.probes >= MIN_CYCLE_PROBES && unchanged_for > environment.cycle_limit();
-            is_sure && (!has_new_cycle || stays)
+            is_certain && (!has_new_cycle || stays)
         });
         // A session that checks for deadlocks while others close a cycle would become the victim.
         let due = environment.next_deadlock_check();
@@ -123,17 +123,18 @@ pub(super) async fn settle(
             || due > NEAR_DEADLOCK_CHECK && !goal.deadlock_later
             || started.elapsed() > limit;
         if agree && is_checked && !may_end {
-            // What ended during the probe was not waiting.
+            // A step that ended during the probe was not waiting.
             if wait_for_ends(unfinished, Duration::ZERO, &mut settled.ended).await {
                 before = None;
                 continue;
             }
-            return Ok(SettleOutcome { waits, unbroken: cycles, ..settled });
+            return Ok(SettleOutcome { waits, unresolved: cycles, ..settled });
         }
-        // A cycle that is still the same is given the time that it usually takes to be sure.
-        let is_watched = has_new_cycle && same.is_some() && started.elapsed() < limit + CYCLE_LIMIT;
+        // An unchanged cycle gets the time after which it counts as lasting.
+        let is_watched =
+            has_new_cycle && unchanged.is_some() && started.elapsed() < limit + CYCLE_LIMIT;
         if started.elapsed() > limit && !is_watched {
-            // If all wait, the waits never agree, or there is a cycle that may end yet.
+            // If all wait, then the waits never agree, or there is a cycle that may still be resolved.
             let is_stuck = |name: &&SessionName| all_wait || !is_waiting(name);
             let stuck = unfinished.keys().filter(is_stuck).cloned().collect();
             return Ok(SettleOutcome { waits, stuck, ..settled });
@@ -145,24 +146,26 @@ pub(super) async fn settle(
         } else {
             probes.agreeing
         };
-        let (since, seen) =
-            same.map_or_else(|| (Instant::now(), 1), |same| (same.since, same.probes + 1));
+        let (since, seen) = unchanged.map_or_else(
+            || (Instant::now(), 1),
+            |unchanged| (unchanged.since, unchanged.probes + 1),
+        );
         before = all_wait.then_some(StableWaits { since, probes: seen, waits });
     }
 }
 
-/// Waits until something ends, for at most `pause`; then moves all that has ended by now to `ended`.
+/// Waits until a step ends, for at most `pause`; then moves all ended steps to `ended`. Returns whether there are any.
 async fn wait_for_ends(
     unfinished: &mut PendingSteps,
     pause: Duration,
     ended: &mut Vec<EndedStep>,
 ) -> bool {
-    let gone = || Failure::new(FailureKind::Other, "the session has ended");
+    let session_ended = || Failure::new(FailureKind::Other, "the session has ended");
     let any = poll_fn(|context| {
         let mut results = Vec::new();
         for (name, pending) in unfinished.iter_mut() {
             if let Poll::Ready(result) = Pin::new(&mut pending.reply).poll(context) {
-                results.push((name.clone(), result.unwrap_or_else(|_| Err(gone()))));
+                results.push((name.clone(), result.unwrap_or_else(|_| Err(session_ended()))));
             }
         }
         if results.is_empty() { Poll::Pending } else { Poll::Ready(results) }
@@ -177,14 +180,14 @@ async fn wait_for_ends(
     true
 }
 
-/// The same session waits for the same ones; for what may be reported differently from probe to probe.
+/// Returns whether the same session waits for the same sessions; probes may report different targets.
 pub(super) fn same_wait(a: &Wait, b: &Wait) -> bool {
     a.waiter == b.waiter
         && a.blockers == b.blockers
         && a.has_outside_blocker == b.has_outside_blocker
 }
 
-/// A wait for a node without a known blocker.
+/// Returns whether a wait for a node has no known blocker.
 fn lacks_blocker(wait: &Wait) -> bool {
     let is_node = wait.target.as_ref().is_some_and(|target| target.kind == LockKind::Node);
     is_node && wait.blockers.is_empty()

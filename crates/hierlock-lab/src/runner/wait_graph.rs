@@ -1,15 +1,15 @@
-//! Cycles in the wait-for graph that probes saw. Pure.
+//! Cycles in the wait-for graph that the probes have seen. Pure.
 
-use crate::observation::{LockedObject, SessionName, Wait};
+use crate::observation::{LockTarget, SessionName, Wait};
 use crate::record::{Cycle, WaitEdge};
 use tokio::time::Instant;
 
-/// Returns the cycle that `from` is part of: each waits for the next, the last for the first.
+/// Returns the cycle that `from` is part of: each session waits for the next, the last one for the first.
 pub(crate) fn cycle_of(from: &SessionName, waits: &[Wait]) -> Option<Cycle> {
     path(from, from, waits)
 }
 
-/// Returns the cycle that `victim` closed with a request that was never seen.
+/// Returns the cycle that `victim` closed with a request that no probe has seen.
 pub(crate) fn cycle_closed_by(victim: &SessionName, waits: &[Wait]) -> Option<Cycle> {
     waits.iter().filter(|wait| wait.waiter != *victim).find_map(|first| {
         let rest = path(&first.waiter, victim, waits)?;
@@ -43,16 +43,16 @@ fn extend(path: &mut Vec<WaitEdge>, from: &SessionName, to: &SessionName, waits:
     false
 }
 
-/// The last wait that was seen of each session: what is known of a cycle that the server does not report.
+/// The last wait of each session that a probe has seen: used for cycles that the server does not report.
 #[derive(Debug, Default)]
 pub(crate) struct LastWaits {
     waits: Vec<Wait>,
-    /// When the server's detector will have checked the last of them.
+    /// The time at which the server's detector will have checked the last of them.
     pub(crate) checked_at: Option<Instant>,
 }
 
 impl LastWaits {
-    /// Forgets the wait of a session that begins something new.
+    /// Forgets the wait of a session that begins a new statement.
     pub(crate) fn forget(&mut self, session: &SessionName) {
         self.waits.retain(|wait| wait.waiter != *session);
     }
@@ -62,28 +62,23 @@ impl LastWaits {
         self.waits.extend_from_slice(waits);
     }
 
-    /// Returns what the statement of a session was last seen to wait for, if `holder` was in its way.
-    pub(crate) fn wants(
-        &self,
-        waiter: &SessionName,
-        holder: &SessionName,
-    ) -> Option<&LockedObject> {
+    /// Returns the lock that `waiter` was last seen to wait for, if `holder` blocked it.
+    pub(crate) fn wants(&self, waiter: &SessionName, holder: &SessionName) -> Option<&LockTarget> {
         let mut waits = self.waits.iter().filter(|wait| wait.blockers.contains(holder));
         waits.find(|wait| wait.waiter == *waiter)?.target.as_ref()
     }
 
-    /// Returns the cycle in which `victim` was, if what was seen leaves no doubt.
+    /// Returns the cycle of which `victim` was a part, if the observations leave no doubt.
     pub(crate) fn cycle(&self, victim: &SessionName) -> Option<Cycle> {
         if self.waits.iter().any(|wait| wait.waiter == *victim) {
             return cycle_of(victim, &self.waits);
         }
-        // Its own wait was not seen. Only if there is one waiter, and nobody waits for that one, it is clear
-        // whose lock the victim requested.
+        // No probe has seen the wait. Its blocker is certain if one session waits for it, and none for that one.
         let waits_for = |holder: &SessionName, wait: &Wait| wait.blockers.contains(holder);
         let mut waiters = self.waits.iter().filter(|wait| waits_for(victim, wait));
-        let only = waiters.next().filter(|_| waiters.next().is_none())?;
-        let is_clear = !self.waits.iter().any(|wait| waits_for(&only.waiter, wait));
-        cycle_closed_by(victim, std::slice::from_ref(only)).filter(|_| is_clear)
+        let only_waiter = waiters.next().filter(|_| waiters.next().is_none())?;
+        let is_certain = !self.waits.iter().any(|wait| waits_for(&only_waiter.waiter, wait));
+        cycle_closed_by(victim, std::slice::from_ref(only_waiter)).filter(|_| is_certain)
     }
 }
 
@@ -103,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn circles() {
+    fn cycles_are_found() {
         let two = [wait("A", &["B"]), wait("B", &["A"])];
         assert_eq!(text(cycle_of(&name("A"), &two)), "A>B B>A ");
         let d = wait("D", &["E"]);
@@ -111,29 +106,29 @@ mod tests {
         assert_eq!(text(cycle_of(&name("B"), &three)), "B>C C>A A>B ");
         assert_eq!(waits_in_cycles(&three), three[..3]);
         assert_eq!(waits_in_cycles(&[wait("A", &["B", "C"]), wait("B", &["C"])]), []);
-        // A waits for somebody who is in a circle, but is in none itself.
-        let beside = [wait("A", &["B"]), wait("B", &["C"]), wait("C", &["B"])];
-        assert_eq!(text(cycle_of(&name("A"), &beside)), "");
+        // A waits for a session in a cycle, but is not part of a cycle itself.
+        let outside = [wait("A", &["B"]), wait("B", &["C"]), wait("C", &["B"])];
+        assert_eq!(text(cycle_of(&name("A"), &outside)), "");
     }
 
     #[test]
-    fn what_the_victim_asked_for_closes_it() {
+    fn a_cycle_is_closed_by_the_request_of_the_victim() {
         let seen = [wait("A", &["B"]), wait("C", &["A"])];
         assert_eq!(text(cycle_closed_by(&name("B"), &seen)), "B>A A>B ");
         assert_eq!(text(cycle_closed_by(&name("C"), &seen)), "");
     }
 
     #[test]
-    fn a_circle_is_made_of_what_was_seen() {
+    fn a_cycle_is_found_in_the_last_waits() {
         let cycle = |waits: &[Wait], victim: &str| {
             let mut last_waits = LastWaits::default();
             last_waits.remember(waits);
             text(last_waits.cycle(&name(victim)))
         };
         let (a, b) = (wait("A", &["B"]), wait("B", &["C"]));
-        // The one who closed it was ended before it was seen to wait.
+        // The session that closed the cycle failed before a probe saw its wait.
         assert_eq!(cycle(std::slice::from_ref(&a), "B"), "B>A A>B ");
-        assert_eq!(cycle(&[a.clone(), b.clone()], "C"), "", "with A, or only with B?");
+        assert_eq!(cycle(&[a.clone(), b.clone()], "C"), "", "the cycle may include A or not");
         let c = wait("C", &["D", "A"]);
         assert_eq!(cycle(&[a, b, c], "C"), "C>A A>B B>C ");
         assert_eq!(cycle(&[], "A"), "");

@@ -1,4 +1,4 @@
-//! One variant of a scenario at one place: what the runner runs.
+//! One variant of a scenario at one place: the unit that the runner runs.
 
 use super::expectation::{Expectation, ExpectedOutcome, SessionSelector};
 use super::file::{Axis, GuardedValue, Scenario, StepTemplate};
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a step may neither end nor be seen to wait, by default.
+/// The default limit for a step that neither ends nor is seen to wait.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(10);
 
 /// The default bucket count of a level: large enough that nodes do not collide by chance.
@@ -23,21 +23,21 @@ pub(super) const MAX_CASES: usize = 5_000;
 /// One variant of a scenario, at one place.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Of which scenario.
+    /// The scenario.
     pub scenario: Arc<Scenario>,
     /// The value of each axis.
     pub variant: Vec<(String, String)>,
-    /// Where.
+    /// The engine, and the strategy for scenarios that lock nodes on a server.
     pub place: Place,
-    /// How long a step may neither end nor be seen to wait.
+    /// The limit for a step that neither ends nor is seen to wait.
     pub limit: Duration,
     /// The bucket count of a level.
     pub buckets: u32,
-    /// SQL before the sessions exist.
+    /// SQL that runs before the sessions exist.
     pub setup: Vec<Statement>,
-    /// SQL after all sessions have ended.
+    /// SQL that runs after all sessions have ended.
     pub teardown: Vec<Statement>,
-    /// Every session that does something, with its settings, in the order to apply them.
+    /// Every session of the steps, with its settings, in the order to apply them.
     pub sessions: BTreeMap<SessionName, Vec<SettingValue>>,
     /// The transcript.
     pub steps: Vec<Step>,
@@ -53,11 +53,11 @@ pub struct Statement {
 /// One step of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Its line in the file.
+    /// The line in the file.
     pub line: usize,
-    /// Its session.
+    /// The session.
     pub session: SessionSelector,
-    /// What is done.
+    /// The action.
     pub action: Action,
     /// The expected outcome; by default the step must be done.
     pub expected: Option<Expectation>,
@@ -66,31 +66,31 @@ pub struct Step {
 }
 
 impl Step {
-    /// A step that must be done.
+    /// Returns a step without an expectation, which must be done.
     pub fn new(line: usize, session: SessionName, action: Action) -> Self {
         let session = SessionSelector::Session(session);
         Step { line, session, action, expected: None, anomaly_outcomes: Vec::new() }
     }
 
-    /// The alternatives of the expected outcome; none if the file has no expectation.
+    /// Returns the alternatives of the expected outcome; none if the file has no expectation.
     pub(crate) fn expected_outcomes(&self) -> impl Iterator<Item = &ExpectedOutcome> {
         self.expected.iter().flat_map(|expected| &expected.alternatives)
     }
 }
 
-/// What is done in a step.
+/// The action of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A statement, sent as it is.
     Sql(String),
     /// A lock action on the tree, and its text in the file.
     Lock(LockAction, String),
-    /// No action: looks at the session's last step.
+    /// No action: observes the session's last step again.
     Look,
 }
 
 impl Scenario {
-    /// Every variant at every place, in the order of the axes, then of the places.
+    /// Returns every variant at every place, in the order of the axes, then of the places.
     pub fn cases(self: &Arc<Self>) -> Vec<Case> {
         let places = self.places();
         let mut cases = Vec::new();
@@ -110,16 +110,14 @@ impl Scenario {
     }
 
     fn places_on(&self, engine: Engine) -> Vec<Place> {
-        let locks = self.steps.iter().any(|step| step.is_lock() && step.guard.allows(engine));
-        if !locks || engine.strategies().is_empty() {
+        if !self.steps.iter().any(|step| step.is_lock() && step.guard.allows(engine)) {
             return vec![Place { engine, strategy: None }];
         }
-        let wanted = self.strategies.as_deref();
-        let strategies = engine.strategies().iter().copied();
-        strategies
-            .filter(|strategy| wanted.is_none_or(|wanted| wanted.contains(strategy)))
-            .map(|strategy| Place { engine, strategy: Some(strategy) })
-            .collect()
+        let mut places = Place::all([engine]);
+        if let Some(wanted) = &self.strategies {
+            places.retain(|place| place.strategy.is_none_or(|own| wanted.contains(&own)));
+        }
+        places
     }
 
     pub(crate) fn has_sql(&self) -> bool {
@@ -155,15 +153,14 @@ impl Case {
     }
 
     fn statements(&self, blocks: &[GuardedValue<String>], index: usize) -> Vec<Statement> {
-        let statements = blocks.iter().filter(|statement| statement.guard.fits(self));
-        let filled = statements.filter_map(|statement| {
-            let sql = statement.value.of(index)?.clone();
-            Some(Statement { line: statement.position.line, sql })
-        });
-        filled.collect()
+        let statement = |block: &GuardedValue<String>| {
+            let sql = block.for_case(self, index)?.clone();
+            Some(Statement { line: block.position.line, sql })
+        };
+        blocks.iter().filter_map(statement).collect()
     }
 
-    /// Settings of all sessions come before those of one session, so that the latter win.
+    /// Settings of all sessions come before those of one session, so that the latter take precedence.
     fn sessions(&self, index: usize) -> BTreeMap<SessionName, Vec<SettingValue>> {
         let levels = self.variant.iter().filter(|(name, _)| name == "isolation");
         let levels = levels.map(|(_, level)| SettingValue::Isolation(level.clone()));
@@ -175,7 +172,8 @@ impl Case {
             let own = all.iter().filter(|setting| {
                 setting.session.as_ref().is_some_and(|(session, _)| session == name)
             });
-            let settings = common.chain(own).filter_map(|setting| setting.values.of(index));
+            let settings =
+                common.chain(own).filter_map(|setting| setting.values.for_variant(index));
             let values = levels.clone().chain(settings.flatten().cloned()).collect();
             sessions.entry(name.clone()).or_insert(values);
         }
@@ -184,13 +182,16 @@ impl Case {
 
     fn step(&self, step: &StepTemplate, index: usize) -> Option<Step> {
         let expectation = step.expectation(self).and_then(|which| step.expectations.get(which));
-        let signs = step.anomaly_outcomes.iter().filter(|sign| sign.guard.fits(self));
+        let outcomes = step.anomaly_outcomes.iter();
         Some(Step {
             line: step.line,
             session: step.session.clone(),
-            action: step.action.of(index)?.clone(),
-            expected: expectation.and_then(|expectation| expectation.value.of(index)).cloned(),
-            anomaly_outcomes: signs.filter_map(|sign| sign.value.of(index)).cloned().collect(),
+            action: step.action.for_variant(index)?.clone(),
+            expected: expectation.and_then(|one| one.value.for_variant(index)).cloned(),
+            anomaly_outcomes: outcomes
+                .filter_map(|one| one.for_case(self, index))
+                .cloned()
+                .collect(),
         })
     }
 }
@@ -210,20 +211,21 @@ impl StepTemplate {
 }
 
 pub(super) fn variant_count(axes: &[Axis]) -> usize {
-    axes.iter().map(|axis| axis.turns.len()).fold(1, usize::saturating_mul)
+    axes.iter().map(|axis| axis.value_sets.len()).fold(1, usize::saturating_mul)
 }
 
-/// Every combination of the axes; one without any values, if there are no axes, and none, if there are too many.
+/// Returns every combination of the axes: a single one without values if there are no axes, none if there are too many.
 pub(super) fn variants(axes: &[Axis]) -> Vec<Variant> {
     if variant_count(axes) > MAX_CASES {
         return Vec::new();
     }
     axes.iter().fold(vec![Variant::new()], |variants, axis| {
-        let mut longer = Vec::new();
-        for (before, turn) in variants.iter().flat_map(|v| axis.turns.iter().map(move |t| (v, t))) {
-            let values = axis.names.iter().cloned().zip(turn.iter().cloned());
-            longer.push(before.iter().cloned().chain(values).collect());
-        }
-        longer
+        let longer = |before: Variant| {
+            axis.value_sets.iter().map(move |value_set| {
+                let values = axis.names.iter().cloned().zip(value_set.iter().cloned());
+                before.iter().cloned().chain(values).collect()
+            })
+        };
+        variants.into_iter().flat_map(longer).collect()
     })
 }

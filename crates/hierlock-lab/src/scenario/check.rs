@@ -1,4 +1,4 @@
-//! What can only be seen in the whole of a file, such as brackets that never fit and axes that change nothing. Pure.
+//! Checks of a whole file, such as guards that never fit and axes without an effect. Pure.
 
 use super::case::{Action, Case, Step};
 use super::diagnostic::{Diagnostics, ParseError, Position, nearest};
@@ -35,7 +35,7 @@ struct Checker<'c, 't> {
 }
 
 impl<'c> Checker<'c, '_> {
-    /// `memory:` and `file:` have locks and nothing else.
+    /// `memory:` and `file:` have locks, but no SQL and no settings.
     fn check_server(&mut self, case: &Case) {
         let engine = case.place.engine;
         if engine.server().is_some() {
@@ -43,8 +43,8 @@ impl<'c> Checker<'c, '_> {
         }
         let scenario = self.scenario;
         let hint = "take it out of `engines:`, or guard this with the engines that have";
-        let mut report = |what: &str, position: Position| {
-            self.diagnostics.report_first(position, format!("{engine} has no {what}; {hint}"));
+        let mut report = |feature: &str, position: Position| {
+            self.diagnostics.report_first(position, format!("{engine} has no {feature}; {hint}"));
         };
         for step in scenario.steps.iter().filter(|step| step.is_sql() && step.guard.fits(case)) {
             report("SQL", step.action.template.begin());
@@ -53,7 +53,7 @@ impl<'c> Checker<'c, '_> {
         for statement in blocks.filter(|statement| statement.guard.fits(case)) {
             report("SQL", statement.position);
         }
-        // Without any SQL more is wrong than that.
+        // Without any SQL, `check_isolation` reports the axis.
         for axis in scenario.axes.iter().filter(|axis| axis.sets_isolation() && scenario.has_sql())
         {
             report("isolation level", Position { line: axis.line, column: 1 });
@@ -63,23 +63,23 @@ impl<'c> Checker<'c, '_> {
         }
     }
 
-    /// A look needs something to look at, and a victim needs a deadlock.
+    /// A look needs an earlier step of its session, and `victim` needs a deadlock.
     fn check_order(&mut self, case: &Case) {
         let (mut acted, mut candidates) = (Vec::new(), 0);
-        let here = self.here(case);
+        let place_text = self.place_text(case);
         for step in &case.steps {
             let message = match &step.session {
                 SessionSelector::Session(name) => {
                     let is_first = !acted.contains(&name);
                     acted.push(name);
-                    let before = format!("{name} has done nothing before this{here}");
+                    let before = format!("{name} has done nothing before this{place_text}");
                     (step.action == Action::Look && is_first)
                         .then(|| format!("{before}, so there is nothing to look at"))
                 }
                 SessionSelector::Victim if candidates > 0 => None,
                 SessionSelector::Survivor if candidates == 2 => None,
                 session => Some(format!(
-                    "there is no deadlock before this{here} of which `{session}` could be one; it is \
+                    "there is no deadlock before this{place_text} of which `{session}` could be one; it is \
                      expected with ` = deadlock, A or B`"
                 )),
             };
@@ -96,8 +96,8 @@ impl<'c> Checker<'c, '_> {
         }
     }
 
-    /// Where this is so, if it may be otherwise elsewhere.
-    fn here(&self, case: &Case) -> String {
+    /// Returns the place in parentheses, if the file differs between places.
+    fn place_text(&self, case: &Case) -> String {
         let differs = self.scenario.steps.iter().any(|step| {
             let is_guarded = step.expectations.iter().any(|expect| !expect.guard.is_always());
             is_guarded || step.table.is_some() || !step.guard.is_always()
@@ -105,7 +105,7 @@ impl<'c> Checker<'c, '_> {
         if differs { format!(" ({})", case.place) } else { String::new() }
     }
 
-    /// Whoever is named in what must be seen does something, and does not wait for itself.
+    /// A session in an expectation must have steps, and must not wait for itself.
     fn check_sessions(&mut self, case: &Case) {
         let steps = self.scenario.steps.iter().filter(|step| step.guard.fits(case));
         for (template, step) in steps.zip(&case.steps) {
@@ -150,7 +150,7 @@ impl<'c> Checker<'c, '_> {
         }
     }
 
-    /// An axis that changes nothing only makes the run longer.
+    /// An axis without an effect only makes the run longer.
     fn check_axes(&mut self) {
         let scenario = self.scenario;
         let templates = scenario.templates();
@@ -161,10 +161,12 @@ impl<'c> Checker<'c, '_> {
                 let is_used = |(template, guard): &(&Template, &CaseGuard)| {
                     template.mentions(name) || guard.0.iter().any(|word| word.dimension == own)
                 };
-                let is_of = |table: &&ExpectationTable| {
+                let uses_axis = |table: &&ExpectationTable| {
                     table.by == own || table.across.as_ref() == Some(&own)
                 };
-                if name == "isolation" || templates.iter().any(is_used) || tables.iter().any(is_of)
+                if name == "isolation"
+                    || templates.iter().any(is_used)
+                    || tables.iter().any(uses_axis)
                 {
                     continue;
                 }
@@ -226,7 +228,7 @@ impl<'c> Checker<'c, '_> {
         self.diagnostics.report(position, message);
     }
 
-    /// `sessions: isolation …` would undo the axis.
+    /// `sessions: isolation …` would override the axis.
     fn check_isolation(&mut self) {
         let Some(axis) = self.scenario.axes.iter().find(|axis| axis.sets_isolation()) else {
             return;
@@ -253,7 +255,7 @@ impl<'c> Checker<'c, '_> {
         }
     }
 
-    /// Brackets outside of steps, and settings of sessions that do nothing.
+    /// Checks guards outside of steps, and settings of sessions without steps.
     fn check_blocks(&mut self, cases: &[&Case]) {
         for statement in self.scenario.setup.iter().chain(&self.scenario.teardown) {
             self.check_guard(&statement.guard, cases);
@@ -274,8 +276,8 @@ impl<'c> Checker<'c, '_> {
             return;
         }
         let cases: Vec<&Case> = all.iter().copied().filter(|case| step.guard.fits(case)).collect();
-        for sign in &step.anomaly_outcomes {
-            self.check_guard(&sign.guard, &cases);
+        for outcome in &step.anomaly_outcomes {
+            self.check_guard(&outcome.guard, &cases);
         }
         if let Some(table) = &step.table {
             self.check_labels(table, &table.by, &table.rows, "row", &cases);
@@ -296,7 +298,7 @@ impl<'c> Checker<'c, '_> {
         }
     }
 
-    /// Whether brackets fit at least one case; if not, or if a word of them never does, that is reported.
+    /// Returns whether a guard fits at least one case. Reports a guard, or a word of one, that never does.
     fn check_guard(&mut self, guard: &CaseGuard, cases: &[&Case]) -> bool {
         let Some(first) = guard.0.first() else { return true };
         if let Some(word) = guard.0.iter().find(|word| !cases.iter().any(|case| word.fits(case))) {
@@ -323,13 +325,13 @@ impl<'c> Checker<'c, '_> {
         fits
     }
 
-    /// Every case has its row (or column), and every head has a case.
+    /// Checks that every case has its row (or column), and every row (or column) a case.
     fn check_labels(
         &mut self,
         table: &ExpectationTable,
         dimension: &Dimension,
         labels: &[CaseGuard],
-        what: &str,
+        part: &str,
         cases: &[&Case],
     ) {
         let occurring = values(dimension, cases);
@@ -352,7 +354,7 @@ impl<'c> Checker<'c, '_> {
             return;
         };
         let message =
-            format!("the table has no {what} for {missing}; `*` would be one for all others");
+            format!("the table has no {part} for {missing}; `*` would be one for all others");
         self.diagnostics.report(table.position, message);
     }
 }

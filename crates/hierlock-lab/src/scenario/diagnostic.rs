@@ -1,11 +1,11 @@
-//! What is wrong with a scenario file: where, what, and what would be right.
+//! Errors in a scenario file: the position, the problem, and what to write instead.
 
 use crate::text::listed;
 pub(crate) use hierlock_engine::nearest;
 use std::fmt;
 use unicode_width::UnicodeWidthChar;
 
-/// Something in a scenario file that cannot be right.
+/// An error in a scenario file.
 ///
 /// ```
 /// use hierlock_lab::Scenario;
@@ -20,15 +20,15 @@ use unicode_width::UnicodeWidthChar;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// The file, as it was named.
+    /// The file, as the caller named it.
     pub file: String,
     /// The line, from 1.
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
-    /// What was wrong, and what would be right.
+    /// The problem, and what to write instead.
     pub message: String,
-    /// The line itself.
+    /// The text of the line.
     pub source: String,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for Diagnostic {
         writeln!(f, "  {}", self.source)?;
         f.write_str("  ")?;
         for c in self.source.chars().chain(std::iter::repeat(' ')).take(self.column - 1) {
-            // The caret must stand below its character: a tab stays one, a wide character is two.
+            // The caret stands below its character: a tab stays a tab, a wide character takes two columns.
             f.write_str(match c {
                 '\t' => "\t",
                 c if c.width() == Some(2) => "  ",
@@ -58,10 +58,10 @@ pub(crate) struct Position {
     pub(crate) column: usize,
 }
 
-/// Something wrong inside of a text, before it is known where in the file that stands.
+/// An error inside of a text, without its position in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ParseError {
-    /// The byte of the text.
+    /// The byte offset in the text.
     pub(crate) at: usize,
     pub(crate) message: String,
 }
@@ -71,7 +71,7 @@ impl ParseError {
         ParseError { at, message: message.into() }
     }
 
-    /// The same in a longer text, in which this one begins at a byte.
+    /// Returns the error for a longer text, in which this one begins at byte `begin`.
     pub(crate) fn within(self, begin: usize) -> Self {
         ParseError { at: begin + self.at, ..self }
     }
@@ -94,7 +94,7 @@ impl<'t> Diagnostics<'t> {
         Diagnostics { file, lines: text.lines().collect(), found: Vec::new() }
     }
 
-    /// Adds one. The same thing at the same position is added once, however many cases meet it.
+    /// Adds a diagnostic, unless another case has already added the same message at the same position.
     pub(crate) fn report(&mut self, position: Position, message: impl Into<String>) {
         let message = message.into();
         if !self.at(position).any(|known| known.message == message) {
@@ -109,7 +109,7 @@ impl<'t> Diagnostics<'t> {
         }
     }
 
-    /// Adds one unless there is one at that position: for what many cases meet, each in its way.
+    /// Adds a diagnostic unless there is one at that position: for messages that differ between cases.
     pub(crate) fn report_first(&mut self, position: Position, message: impl Into<String>) {
         if self.at(position).next().is_none() {
             self.report(position, message);
@@ -119,38 +119,18 @@ impl<'t> Diagnostics<'t> {
     fn at(&self, position: Position) -> impl Iterator<Item = &Diagnostic> {
         self.found.iter().filter(move |d| (d.line, d.column) == (position.line, position.column))
     }
-
-    pub(crate) fn into_sorted(mut self) -> Vec<Diagnostic> {
-        self.found.sort_by_key(|diagnostic| (diagnostic.line, diagnostic.column));
-        self.found
-    }
 }
 
-/// ``"`postgress` is not an engine; did you mean `postgres`? There are …"``
-pub(crate) fn unknown(word: &str, what: &str, known: &[&str]) -> String {
-    format!("`{word}` is not {what}; {}", hint(word, known))
+/// Returns ``"`postgress` is not an engine; did you mean `postgres`? There are …"``.
+pub(crate) fn unknown(word: &str, kind: &str, known: &[&str]) -> String {
+    format!("`{word}` is not {kind}; {}", hint(word, known))
 }
 
-/// ``"did you mean `postgres`? There are …"``
+/// Returns ``"did you mean `postgres`? There are …"``.
 pub(crate) fn hint(word: &str, known: &[&str]) -> String {
     let all = listed(known, "and");
     match nearest(word, known) {
         Some(near) => format!("did you mean `{near}`? There are {all}"),
         None => format!("there are {all}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_caret_stands_below_wide_characters() {
-        let mut diagnostics = Diagnostics::new("a.lab", "seed: 課題1 x\n");
-        diagnostics.report(Position { line: 1, column: 11 }, "here");
-        diagnostics.report(Position { line: 1, column: 11 }, "here");
-        let found = diagnostics.into_sorted();
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].to_string(), "a.lab:1:11: here\n  seed: 課題1 x\n              ^");
     }
 }

@@ -1,17 +1,17 @@
-//! What must be seen of a step. Whatever is written here reads back as the same.
+//! The expectation of a step. `Display` writes text that parses to the same value.
 
 use super::format::aligned;
 use crate::observation::{LockKind, SessionName};
 use crate::text::join;
 use std::fmt::{self, Display, Formatter};
 
-/// The session that a step is for.
+/// The session of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SessionSelector {
     Session(SessionName),
-    /// Whoever was chosen to end the last deadlock.
+    /// The victim of the last deadlock.
     Victim,
-    /// The other one.
+    /// The other session of the last deadlock.
     Survivor,
 }
 
@@ -25,14 +25,14 @@ impl SessionSelector {
     }
 }
 
-/// What must be seen: one of these.
+/// The expected outcome: one of several alternatives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expectation {
-    /// In the order of the file; there is at least one.
+    /// The alternatives, in the order of the file; there is at least one.
     pub alternatives: Vec<ExpectedOutcome>,
 }
 
-/// One thing that may be seen.
+/// One alternative of an expectation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExpectedOutcome {
     /// `done`, `rows …`, `changed 1`.
@@ -40,25 +40,25 @@ pub enum ExpectedOutcome {
         rows: Option<ExpectedRows>,
         changed: Option<u64>,
     },
-    /// `blocked by A and B on gap`
+    /// `blocked by A and B on gap`.
     Blocked {
-        /// By exactly these, if any are named.
+        /// Exactly these blockers; any, if empty.
         by: Vec<SessionSelector>,
         kind: Option<LockKind>,
         object: Option<String>,
     },
-    /// `deadlock`, `deadlock, A or B`: one of these is chosen to end it; the session itself, if nobody is named.
+    /// `deadlock`, `deadlock, A or B`: one of these is the victim; the session itself, if none is named.
     Deadlock {
         victims: Vec<SessionName>,
     },
     TimedOut,
     Refused,
     Conflict,
-    /// `error`, `error 1062`, `error 'not provisioned'`
+    /// `error`, `error 1062`, `error 'not provisioned'`.
     Error {
         code: Option<String>,
-        /// Part of what it says, if it matters.
-        says: Option<String>,
+        /// A part of the message.
+        message: Option<String>,
     },
 }
 
@@ -72,20 +72,20 @@ impl Default for Expectation {
     }
 }
 
-/// Rows that must be seen.
+/// The expected rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpectedRows {
-    /// Cells as written; `null` is null, `*` is anything, quotes make a text of either.
+    /// The cells; `null` is null, `*` matches anything, a text in quotes is always a value.
     pub rows: Vec<Vec<ExpectedCell>>,
     pub any_order: bool,
 }
 
-/// A cell that must be seen.
+/// An expected cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExpectedCell {
     Null,
     Anything,
-    /// Equal as a number if both are numbers, else as a text.
+    /// Compared as a number if both are numbers, else as a text.
     Value(String),
 }
 
@@ -99,7 +99,7 @@ impl Display for SessionSelector {
     }
 }
 
-/// `done or deadlock, A or B`
+/// Writes `done or deadlock, A or B`.
 impl Display for Expectation {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(&join(&self.alternatives, " or "))
@@ -110,9 +110,7 @@ impl Display for ExpectedOutcome {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Done { rows: None, changed: None } => f.write_str("done"),
-            Self::Done { rows: None, changed: Some(count) } => {
-                write!(f, "changed {count}")
-            }
+            Self::Done { rows: None, changed: Some(count) } => write!(f, "changed {count}"),
             Self::Done { rows: Some(rows), changed } => {
                 let count = changed.map(|count| format!(", changed {count}")).unwrap_or_default();
                 let order = if rows.any_order { ", in any order" } else { "" };
@@ -126,28 +124,26 @@ impl Display for ExpectedOutcome {
                 let Some(kind) = kind else { return Ok(()) };
                 write!(f, " on {}", kind.name())?;
                 let Some(object) = object else { return Ok(()) };
-                // A table, a node or a key is itself what is locked; others are part of it.
+                // A table, a node or a key is locked itself; the other kinds are locks on a part of an object.
                 let is_itself =
                     matches!(kind, LockKind::Table | LockKind::Node | LockKind::Advisory);
                 write!(f, "{} {}", if is_itself { "" } else { " of" }, inline(object))
             }
             Self::Deadlock { victims } if victims.is_empty() => f.write_str("deadlock"),
-            Self::Deadlock { victims } => {
-                write!(f, "deadlock, {}", join(victims, " or "))
-            }
+            Self::Deadlock { victims } => write!(f, "deadlock, {}", join(victims, " or ")),
             Self::TimedOut => f.write_str("timed out"),
             Self::Refused => f.write_str("refused"),
             Self::Conflict => f.write_str("conflict"),
-            Self::Error { code, says } => {
+            Self::Error { code, message } => {
                 let code = code.as_ref().map(|code| format!(" {code}")).unwrap_or_default();
-                let says = says.as_ref().map(|says| format!(" {}", quoted(says)));
-                write!(f, "error{code}{}", says.unwrap_or_default())
+                let message = message.as_ref().map(|message| format!(" {}", quoted(message)));
+                write!(f, "error{code}{}", message.unwrap_or_default())
             }
         }
     }
 }
 
-/// On one line: `rows 30 10`, `rows (1, 30) (2, 10)`, `no rows`.
+/// Writes the rows on one line: `rows 30 10`, `rows (1, 30) (2, 10)`, `no rows`.
 impl Display for ExpectedRows {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if self.rows.is_empty() {
@@ -165,14 +161,14 @@ impl Display for ExpectedRows {
 }
 
 impl ExpectedRows {
-    /// As lines of their own: each row without its first `|`, the cells below each other.
+    /// Returns the rows as separate lines, with aligned cells and without the first `|`.
     pub fn lines(&self) -> Vec<String> {
         let row = |row: &Vec<ExpectedCell>| row.iter().map(in_block).collect();
         aligned(&self.rows.iter().map(row).collect::<Vec<_>>())
     }
 }
 
-/// As it stands in `rows …`.
+/// Writes the cell as it is in `rows …`.
 impl Display for ExpectedCell {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
@@ -183,7 +179,7 @@ impl Display for ExpectedCell {
     }
 }
 
-/// As it stands behind a `|`, where blanks and commas need no quotes.
+/// Returns the cell as it is after a `|`, where blanks and commas need no quotes.
 fn in_block(cell: &ExpectedCell) -> String {
     let ExpectedCell::Value(text) = cell else { return cell.to_string() };
     let special = matches!(text.as_str(), "" | "null" | "*")
@@ -193,7 +189,7 @@ fn in_block(cell: &ExpectedCell) -> String {
     if special { quoted(text) } else { text.clone() }
 }
 
-/// A value in a line: in quotes if it would be read as something else.
+/// Returns a value on one line, with quotes if it would be parsed as something else.
 fn inline(text: &str) -> String {
     let special = matches!(text, "" | "null" | "*" | "or" | "of")
         || text.contains(char::is_whitespace)
@@ -202,7 +198,7 @@ fn inline(text: &str) -> String {
     if special { quoted(text) } else { text.to_owned() }
 }
 
-/// `'it''s'`
+/// Returns `'it''s'`.
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }

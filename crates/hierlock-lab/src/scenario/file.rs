@@ -1,4 +1,4 @@
-//! A scenario file, as it was written: every part with its position, so that messages can point at it.
+//! A scenario file as it is written: every part with its position, for messages.
 
 use super::case::{Action, Case};
 use super::diagnostic::Position;
@@ -14,29 +14,29 @@ use std::time::Duration;
 /// A scenario file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scenario {
-    /// Its path below `scenarios/`, without the extension; the first part is its topic.
+    /// The path below `scenarios/`, without the extension; the first part is the topic.
     pub name: String,
-    /// Its path, for messages.
+    /// The path of the file, for messages.
     pub file: String,
-    /// The whole text; lines are counted in it.
+    /// The whole text; line numbers refer to it.
     pub text: String,
     /// The first line of the opening comment.
     pub title: String,
-    /// The rest of the opening comment: why this is worth knowing.
+    /// The rest of the opening comment: the reason for the scenario.
     pub why: String,
-    /// Which parts of the seed documents it proves, such as `004 課題1`.
+    /// The parts of the seed documents that the scenario proves, such as `004 課題1`.
     pub seeds: Vec<String>,
-    /// The anomaly it looks for, such as `G1a dirty read`; what would show it is marked with `!`.
+    /// The anomaly that it looks for, such as `G1a dirty read`; outcomes that show it are marked with `!`.
     pub anomaly: Option<String>,
-    /// What to do about it.
+    /// Advice to the reader.
     pub advice: String,
-    /// Where it runs, if it is not everywhere.
+    /// The engines on which it runs; all, if `None`.
     pub(crate) engines: Option<Vec<Engine>>,
-    /// With which strategies nodes are locked, if it is not with all.
+    /// The strategies with which nodes are locked; all, if `None`.
     pub(crate) strategies: Option<Vec<Strategy>>,
     pub(crate) buckets: Option<u32>,
     pub(crate) limit: Option<Duration>,
-    /// Where those headers stand that may be there only once.
+    /// The positions of the headers that may occur only once.
     pub(crate) headers: Vec<(&'static str, Position)>,
     pub(crate) axes: Vec<Axis>,
     pub(crate) settings: Vec<Setting>,
@@ -46,12 +46,12 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// The first part of its name.
+    /// Returns the first part of the name.
     pub fn topic(&self) -> &str {
         self.name.split_once('/').map_or(&self.name, |(topic, _)| topic)
     }
 
-    /// Every text in which a `{name}` is replaced, with its brackets.
+    /// Returns every text in which `{name}`s are replaced, with its guard.
     pub(crate) fn templates(&self) -> Vec<(&Template, &CaseGuard)> {
         let blocks = self.setup.iter().chain(&self.teardown);
         let mut all: Vec<_> = blocks.map(|sql| (&sql.value.template, &sql.guard)).collect();
@@ -65,14 +65,14 @@ impl Scenario {
     }
 }
 
-/// `for each held, wanted: u1, u1/a1 | u1/a1, u1`: names, and as many values in each turn.
+/// `for each held, wanted: u1, u1/a1 | u1/a1, u1`: names, and sets with a value for each name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Axis {
     pub(crate) line: usize,
-    /// What is set: `isolation` sets that of all sessions, others replace `{name}` in the text.
+    /// `isolation` sets the level of all sessions; other names replace `{name}` in the text.
     pub(crate) names: Vec<String>,
     pub(crate) positions: Vec<Position>,
-    pub(crate) turns: Vec<Vec<String>>,
+    pub(crate) value_sets: Vec<Vec<String>>,
 }
 
 impl Axis {
@@ -81,7 +81,7 @@ impl Axis {
     }
 }
 
-/// Something that is there only in some cases.
+/// A value that belongs only to some cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GuardedValue<T> {
     pub(crate) position: Position,
@@ -89,9 +89,15 @@ pub(crate) struct GuardedValue<T> {
     pub(crate) value: TemplateValue<T>,
 }
 
+impl<T> GuardedValue<T> {
+    pub(crate) fn for_case(&self, case: &Case, variant: usize) -> Option<&T> {
+        self.value.for_variant(variant).filter(|_| self.guard.fits(case))
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Setting {
-    /// Whose, and where that is said; of all, if nobody is named.
+    /// The session and the position of its name; all sessions, if `None`.
     pub(crate) session: Option<(SessionName, Position)>,
     pub(crate) guard: CaseGuard,
     pub(crate) values: TemplateValue<Vec<SettingValue>>,
@@ -107,15 +113,15 @@ pub(crate) struct StepTemplate {
     pub(crate) guard: CaseGuard,
     pub(crate) session: SessionSelector,
     pub(crate) action: TemplateValue<Action>,
-    /// What must be seen: the first that fits the case; or the cells of the table, row by row.
+    /// The expectations, of which the first that fits the case counts; or the cells of the table, row by row.
     pub(crate) expectations: Vec<GuardedValue<Expectation>>,
     pub(crate) table: Option<ExpectationTable>,
-    /// `! rows 2`: what would show the anomaly.
+    /// Outcomes that show the anomaly, such as `! rows 2`.
     pub(crate) anomaly_outcomes: Vec<GuardedValue<Expectation>>,
 }
 
 impl StepTemplate {
-    /// The index of the expectation that counts in a case.
+    /// Returns the index of the expectation that counts in a case.
     pub(crate) fn expectation(&self, case: &Case) -> Option<usize> {
         let Some(table) = &self.table else {
             return self.expectations.iter().position(|expect| expect.guard.fits(case));
@@ -131,14 +137,14 @@ impl StepTemplate {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExpectationTable {
-    /// Of its head, and of its rows.
+    /// The line numbers of the head and of the rows.
     pub(crate) lines: Vec<usize>,
-    /// Where `by` stands.
+    /// The position of `by`.
     pub(crate) position: Position,
     pub(crate) by: Dimension,
-    /// What the columns go by, if there is more than one.
+    /// The dimension of the columns, if there is more than one.
     pub(crate) across: Option<Dimension>,
-    /// The heads of the columns; one for all, if they go by nothing.
+    /// The heads of the columns; a single one for all cases without a dimension.
     pub(crate) columns: Vec<CaseGuard>,
     pub(crate) rows: Vec<CaseGuard>,
 }

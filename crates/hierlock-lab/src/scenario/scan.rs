@@ -1,27 +1,27 @@
-//! Quotes, comments and separators of a line. Knows nothing of what the line says.
+//! Quotes, comments and separators of a line, independent of its meaning.
 //!
-//! A line of SQL has the quotes and comments of all servers, also over several lines. In a line of our own a quote
-//! opens at the beginning of a word and closes on the same line, so that an apostrophe is only an apostrophe.
+//! A line of SQL has the quotes and comments of all servers, also over several lines. In any other line a quote opens
+//! at the beginning of a word and closes on the same line, so an apostrophe within a word is no quote.
 
 use hierlock_engine::lexer::{OpenToken, Rules, TokenKind, resume};
 
-/// Reads a line of SQL on from what is `open`; returns where its `#` comment begins, or its end. Gives every
-/// character outside of comments to `each`, with whether it belongs to a quote.
+/// Scans a line of SQL, starting inside of the token `open`; returns the byte at which its `#` comment begins, or its
+/// end. Calls `each` for every character outside of comments, with whether it belongs to a quote.
 pub(crate) fn scan_sql(
     line: &str,
     open: &mut OpenToken,
     mut each: impl FnMut(usize, char, bool),
 ) -> usize {
-    let mut goes_on = *open != OpenToken::Nothing;
+    let mut is_continued = *open != OpenToken::Nothing;
     // A file may run on several engines, so the rules are those that fit all of them.
     let mut tokens = resume(Rules::ANY_SERVER, std::mem::take(open), line);
     let (mut at, mut last) = (0, ' ');
     for token in tokens.by_ref() {
-        let is_line_comment = !goes_on && token.text.starts_with("--");
-        // Behind an SQL comment that ends with its line, a `#` is ours all the same.
-        let may_be_ours = token.kind == TokenKind::Code || is_line_comment;
+        let is_line_comment = !is_continued && token.text.starts_with("--");
+        // After an SQL comment that ends with its line, a `#` still begins a comment of the file.
+        let may_have_comment = token.kind == TokenKind::Code || is_line_comment;
         for (offset, c) in token.text.char_indices() {
-            if may_be_ours && last.is_whitespace() && begins_comment(&line[at + offset..]) {
+            if may_have_comment && last.is_whitespace() && begins_comment(&line[at + offset..]) {
                 return at + offset;
             }
             if token.kind != TokenKind::Comment {
@@ -30,15 +30,15 @@ pub(crate) fn scan_sql(
             last = c;
         }
         at += token.text.len();
-        goes_on = false;
+        is_continued = false;
     }
     *open = tokens.open().clone();
     line.len()
 }
 
-/// The same for a line of our own.
+/// Like [`scan_sql`], for a line that is not SQL.
 pub(crate) fn scan_words(line: &str, mut each: impl FnMut(usize, char, bool)) -> usize {
-    // A blank may always follow a mark, so a mark is as good as a blank.
+    // A blank may always follow a mark, so a mark counts as a blank.
     let marks = ['=', '|', '!', ':', '<', '[', ']', ','];
     let mut quote = None;
     let mut last = ' ';
@@ -65,13 +65,13 @@ pub(crate) fn scan_words(line: &str, mut each: impl FnMut(usize, char, bool)) ->
     line.len()
 }
 
-/// A `#` with white space or nothing behind it.
+/// Returns whether the text begins with a `#` that is followed by whitespace or nothing.
 pub(crate) fn begins_comment(text: &str) -> bool {
-    let behind = text.strip_prefix('#');
-    behind.is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
+    let after = text.strip_prefix('#');
+    after.is_some_and(|rest| rest.is_empty() || rest.starts_with(char::is_whitespace))
 }
 
-/// The parts of one of our own lines between separators, each with the byte at which it begins.
+/// Splits a line that is not SQL at separators; returns each part with its byte offset.
 pub(crate) fn split(text: &str, separator: char) -> Vec<(usize, &str)> {
     let mut parts = Vec::new();
     let mut from = 0;
@@ -80,7 +80,7 @@ pub(crate) fn split(text: &str, separator: char) -> Vec<(usize, &str)> {
         _ if quoted => {}
         '(' => depth += 1,
         ')' => depth = depth.saturating_sub(1),
-        // In `(1, 30)` a comma separates cells, not what the whole line lists.
+        // In `(1, 30)` a comma separates cells, not the parts of the line.
         _ if c == separator && (depth == 0 || separator == '|') => {
             parts.push((from, &text[from..at]));
             from = at + c.len_utf8();
@@ -91,19 +91,19 @@ pub(crate) fn split(text: &str, separator: char) -> Vec<(usize, &str)> {
     parts
 }
 
-/// One blank where there were several, outside of quotes; none at the ends.
-pub(crate) fn squeezed(text: &str) -> String {
-    let mut squeezed = String::with_capacity(text.len());
+/// Replaces each run of whitespace outside of quotes by one blank, and trims both ends.
+pub(crate) fn with_single_blanks(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
     let end = scan_words(text, |_, c, quoted| {
         if quoted || !c.is_whitespace() {
-            squeezed.push(c);
-        } else if !squeezed.is_empty() && !squeezed.ends_with(' ') {
-            squeezed.push(' ');
+            line.push(c);
+        } else if !line.is_empty() && !line.ends_with(' ') {
+            line.push(' ');
         }
     });
-    squeezed.push_str(&text[end..]);
-    squeezed.truncate(squeezed.trim_end().len());
-    squeezed
+    line.push_str(&text[end..]);
+    line.truncate(line.trim_end().len());
+    line
 }
 
 #[cfg(test)]
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comment_stands_between_blanks_and_outside_of_quotes() {
+    fn a_comment_begins_after_a_blank_and_outside_of_quotes() {
         for (line, content) in [
             ("# all of it", ""),
             ("engines: mysql # why", "engines: mysql "),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_of_several_lines_hides_what_looks_like_another() {
+    fn a_comment_of_several_lines_hides_comments_and_quotes() {
         let mut open = OpenToken::Nothing;
         for (line, content, mark) in [
             ("select /* one # x", "select /* one # x", Some("/*")),

@@ -1,11 +1,11 @@
-//! The lines of a file: what each is and where its parts stand. Parsing, formatting and blessing begin here.
+//! The lines of a file with their kinds, and the positions of their parts. Parsing, formatting and blessing use them.
 
 use super::diagnostic::Position;
 use super::scan::{begins_comment, scan_sql, scan_words, split};
 use hierlock_engine::lexer::OpenToken;
 use unicode_width::UnicodeWidthStr;
 
-/// Part of a line, without white space around it.
+/// A part of a line, without surrounding whitespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SourceSpan<'t> {
     pub(crate) text: &'t str,
@@ -18,14 +18,14 @@ impl<'t> SourceSpan<'t> {
         Position { column: self.position.column + before.chars().count(), ..self.position }
     }
 
-    /// A part of it, which begins at a byte.
+    /// Returns a part of the span, which begins at byte `from`.
     pub(crate) fn part(&self, from: usize, text: &'t str) -> Self {
         let blanks = text.len() - text.trim_start().len();
         SourceSpan { text: text.trim(), position: self.at(from + blanks) }
     }
 
-    /// What is behind the first bytes.
-    pub(crate) fn behind(&self, bytes: usize) -> Self {
+    /// Returns the text after the first bytes.
+    pub(crate) fn after(&self, bytes: usize) -> Self {
         self.part(bytes, &self.text[bytes..])
     }
 
@@ -36,17 +36,17 @@ impl<'t> SourceSpan<'t> {
 
 #[derive(Clone, Debug)]
 pub(crate) struct SourceLine<'t> {
-    /// From 1.
+    /// The line number, from 1.
     pub(crate) number: usize,
-    /// As it is, without white space at its end.
+    /// The text, without whitespace at its end.
     pub(crate) raw: &'t str,
-    /// The comment behind what it says, and the column of a terminal at which it begins.
+    /// The comment at the end of the line, and the terminal column at which it begins.
     pub(crate) comment: Option<(&'t str, usize)>,
     pub(crate) kind: LineKind<'t>,
 }
 
 impl SourceLine<'_> {
-    /// Does it say nothing?
+    /// Returns whether the line is blank or a comment.
     pub(crate) fn is_empty(&self) -> bool {
         matches!(self.kind, LineKind::Blank | LineKind::Comment)
     }
@@ -70,12 +70,12 @@ pub(crate) enum LineKind<'t> {
     Unknown(SourceSpan<'t>),
 }
 
-/// What indented lines belong to.
+/// The owner of indented lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Block {
-    /// There is nothing that they could belong to.
+    /// There is no owner.
     Nothing,
-    /// A step: more of its statement.
+    /// A step: a continuation of its statement.
     Statement,
     /// `setup:` or `teardown:`
     Sql,
@@ -88,23 +88,23 @@ pub(crate) enum Block {
 pub(crate) struct LineHead<'t> {
     /// The key of a header, the session of a step.
     pub(crate) name: SourceSpan<'t>,
-    /// `:` of a header, `>` or `<` of a step, one of [`MARKS`] of what must be seen.
+    /// `:` of a header, `>` or `<` of a step, one of [`MARKS`] of an expectation.
     pub(crate) mark: char,
-    /// Without its brackets.
+    /// The guard, without its brackets.
     pub(crate) guard: Option<SourceSpan<'t>>,
     pub(crate) rest: SourceSpan<'t>,
 }
 
-/// The marks that begin what must be seen.
+/// The marks that begin an expectation.
 pub(crate) const MARKS: [char; 4] = ['=', '|', '!', ':'];
 
 impl<'t> LineHead<'t> {
-    /// What must be seen, if the span begins with a mark. Its name is empty, and stands where the mark does.
+    /// Returns the parts of an expectation, if the span begins with a mark. The name is empty, at the mark.
     pub(crate) fn expectation(span: SourceSpan<'t>) -> Option<Self> {
         let mark = span.text.chars().next().filter(|c| MARKS.contains(c))?;
         let (guard, rest) = match mark {
-            '=' | '!' => take_guard(span.behind(1)),
-            _ => (None, span.behind(1)),
+            '=' | '!' => take_guard(span.after(1)),
+            _ => (None, span.after(1)),
         };
         Some(LineHead { name: span.part(0, ""), mark, guard, rest })
     }
@@ -113,10 +113,10 @@ impl<'t> LineHead<'t> {
         self.mark == '<'
     }
 
-    /// Is it the head of a table, ` = by isolation | mysql`?
+    /// Returns whether this is the head of a table, ` = by isolation | mysql`.
     pub(crate) fn is_table(&self) -> bool {
-        let behind = self.rest.text.strip_prefix("by").filter(|_| self.mark == '=');
-        behind.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
+        let after = self.rest.text.strip_prefix("by").filter(|_| self.mark == '=');
+        after.is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t']))
     }
 }
 
@@ -154,7 +154,7 @@ fn source_line<'t>(
     let sql_at = match *block {
         Block::Sql => Some(0),
         Block::Statement if !begins_with_mark => Some(0),
-        // What is before the statement of a step is not SQL.
+        // The text before the statement of a step is not SQL.
         _ if !is_indented => statement_at(raw),
         _ => None,
     };
@@ -186,14 +186,14 @@ fn source_line<'t>(
     SourceLine { number, raw, comment, kind }
 }
 
-/// The name before `>` or `<`, and which of them it is.
+/// Returns the name before `>` or `<`, and that mark.
 fn step_head(line: &str) -> Option<(&str, char)> {
     let name_end = line.find(|c: char| !c.is_alphanumeric() && c != '_').filter(|end| *end > 0)?;
     let mark = line[name_end..].trim_start().chars().next()?;
     matches!(mark, '>' | '<').then(|| (&line[..name_end], mark))
 }
 
-/// Where the statement of a step begins: behind the `>`, and behind brackets.
+/// Returns the byte at which the statement of a step begins: after the `>` and the guard.
 fn statement_at(line: &str) -> Option<usize> {
     step_head(line).filter(|(_, mark)| *mark == '>')?;
     let mark = line.find('>')? + 1;
@@ -202,31 +202,31 @@ fn statement_at(line: &str) -> Option<usize> {
     Some(close.map_or(mark, |close| line.len() - rest.len() + close + 1))
 }
 
-/// A line at the margin: a step, or a header.
+/// Parses a line at the margin: a step, or a header.
 fn unindented(all: SourceSpan<'_>) -> LineKind<'_> {
     if let Some((name, mark)) = step_head(all.text) {
-        let behind = all.text.find(mark).unwrap_or(name.len()) + 1;
-        let (guard, rest) = take_guard(all.behind(behind));
+        let after = all.text.find(mark).unwrap_or(name.len()) + 1;
+        let (guard, rest) = take_guard(all.after(after));
         return LineKind::Step(LineHead { name: all.part(0, name), mark, guard, rest });
     }
     let Some(first) = all.text.find(['[', ':']) else { return LineKind::Unknown(all) };
-    let (guard, rest) = take_guard(all.behind(first));
+    let (guard, rest) = take_guard(all.after(first));
     if !rest.text.starts_with(':') {
         return LineKind::Unknown(all);
     }
     let name = all.part(0, &all.text[..first]);
-    LineKind::Header(LineHead { name, mark: ':', guard, rest: rest.behind(1) })
+    LineKind::Header(LineHead { name, mark: ':', guard, rest: rest.after(1) })
 }
 
-/// Takes `[…]` off the beginning.
+/// Splits a guard `[…]` off the beginning.
 fn take_guard(span: SourceSpan<'_>) -> (Option<SourceSpan<'_>>, SourceSpan<'_>) {
     match closing_bracket(span.text) {
-        Some(close) => (Some(span.part(1, &span.text[1..close])), span.behind(close + 1)),
+        Some(close) => (Some(span.part(1, &span.text[1..close])), span.after(close + 1)),
         None => (None, span),
     }
 }
 
-/// Where the bracket that opens the text is closed.
+/// Returns the byte of the bracket that closes the first one.
 fn closing_bracket(text: &str) -> Option<usize> {
     let mut close = None;
     scan_words(text, |at, c, quoted| {

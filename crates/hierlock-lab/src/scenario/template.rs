@@ -1,4 +1,4 @@
-//! Text of a scenario file with `{name}`s of axes, which knows where it stands in the file.
+//! Texts of a scenario file with `{name}`s of axes, and their positions in the file.
 
 use super::diagnostic::{Diagnostics, ParseError, Position};
 use super::format::blanks;
@@ -7,25 +7,25 @@ use super::source_line::SourceSpan;
 /// A combination of the values of all axes: names and values.
 pub(crate) type Variant = Vec<(String, String)>;
 
-/// Text of a file, in which `{name}`s of axes stand.
+/// A text of a file, which may contain `{name}`s of axes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Template {
-    /// As written, without comments.
+    /// The text as written, without comments.
     pub(crate) text: String,
-    /// Where each of its lines stands in the file: the byte of the text, and the position.
+    /// The byte offset of each line of the text, and its position in the file.
     lines: Vec<(usize, Position)>,
 }
 
-/// A template, and what it means in each variant.
+/// A template, and its value in each variant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TemplateValue<T> {
     pub(crate) template: Template,
-    /// By the index of the variant; only one, if no axis stands in the template.
+    /// The values by the index of the variant; a single one, if the template contains no axis.
     pub(crate) values: Vec<T>,
 }
 
 impl<T> TemplateValue<T> {
-    pub(crate) fn of(&self, variant: usize) -> Option<&T> {
+    pub(crate) fn for_variant(&self, variant: usize) -> Option<&T> {
         self.values.get(variant).or(self.values.first())
     }
 }
@@ -39,7 +39,7 @@ impl From<SourceSpan<'_>> for Template {
 }
 
 impl Template {
-    /// A statement: its first line, and those below it without the indentation that they share.
+    /// Returns a statement: its first line, and the lines below without their common indentation.
     pub(crate) fn statement(first: Option<SourceSpan<'_>>, others: &[SourceSpan<'_>]) -> Self {
         let margin = others.iter().map(|span| span.position.column).min().unwrap_or(1);
         let mut template = Self::default();
@@ -71,7 +71,7 @@ impl Template {
         numbers
     }
 
-    /// Where a byte of it stands in the file.
+    /// Returns the position in the file of a byte of the text.
     pub(crate) fn position(&self, byte: usize) -> Position {
         let line = self.lines.iter().rev().find(|(from, _)| *from <= byte);
         let Some((from, begin)) = line else { return self.begin() };
@@ -79,7 +79,7 @@ impl Template {
         Position { column: begin.column + before.chars().count(), ..*begin }
     }
 
-    /// A piece of it, by its bytes, without white space around.
+    /// Returns a part of the template, by bytes, without surrounding whitespace.
     pub(crate) fn piece(&self, from: usize, to: usize) -> Template {
         let text = &self.text[from..to];
         let from = from + (text.len() - text.trim_start().len());
@@ -94,7 +94,7 @@ impl Template {
         self.placeholders().any(|(_, inner)| inner == name)
     }
 
-    /// Every `{name}` in it, with its byte; whether an axis is called that is not known here.
+    /// Returns every `{name}` with its byte offset, whether or not there is such an axis.
     pub(crate) fn placeholders(&self) -> impl Iterator<Item = (usize, &str)> {
         self.text.match_indices('{').filter_map(|(at, _)| {
             let inner = &self.text[at + 1..];
@@ -103,7 +103,7 @@ impl Template {
         })
     }
 
-    /// The text of a variant in pieces: each with its byte here, and whether it is the value of an axis.
+    /// Returns the text of a variant in pieces: each with its byte offset here, and whether it is the value of an axis.
     fn pieces<'t>(&'t self, variant: &'t [(String, String)]) -> Vec<(usize, &'t str, bool)> {
         let mut pieces = Vec::new();
         let mut from = 0;
@@ -118,7 +118,7 @@ impl Template {
         pieces
     }
 
-    /// The text of a variant: every `{name}` of an axis replaced.
+    /// Returns the text of a variant: every `{name}` of an axis is replaced.
     pub(crate) fn fill(&self, variant: &[(String, String)]) -> String {
         self.pieces(variant).into_iter().map(|(_, text, _)| text).collect()
     }
@@ -149,7 +149,7 @@ impl Template {
     }
 }
 
-/// Letters, digits, `_` and `-`, beginning with a letter.
+/// Returns whether a name has only letters, digits, `_` and `-`, and begins with a letter.
 pub(crate) fn is_axis_name(name: &str) -> bool {
     name.starts_with(char::is_alphabetic)
         && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'))
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_found_again_behind_what_was_replaced() {
+    fn an_error_after_a_replaced_name_has_the_right_position() {
         let variant = [("held".to_owned(), "u1/a1/r1".to_owned())];
         let written = template("lock {held} x");
         for (at, column) in [(0, 5), (5, 10), (8, 10), (13, 16), (14, 17)] {

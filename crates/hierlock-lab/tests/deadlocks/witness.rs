@@ -1,28 +1,30 @@
-//! Another pair of eyes: what the servers themselves say of a deadlock and of locks, read without any code of
-//! the lab. A session of its own is added to a case, and asks after each step.
+//! The servers' own reports of deadlocks and locks, read without any code of the lab. A session is added to a case,
+//! which queries the server after each step.
 
 use hierlock_lab::parts::{Action, Observation, SessionName, Step, StepRecord};
 use hierlock_lab::{Case, Engine, Record};
 use std::collections::BTreeMap;
 
-/// The session that asks.
+/// The session that queries the server.
 const WITNESS: &str = "Witness";
 
 fn name(text: &str) -> SessionName {
     SessionName::new(text).unwrap()
 }
 
-/// The case, with a question of each session for its number, and of the witness after each step.
-pub(crate) fn watched(mut case: Case) -> Case {
+/// Returns the case with a query for the process id of each session, and queries of the witness after each step.
+pub(crate) fn with_witness(mut case: Case) -> Case {
     let engine = case.place.engine;
-    let ask = |line, who: &str, sql: &str| Step::new(line, name(who), Action::Sql(sql.to_owned()));
-    let hello = match engine {
+    let query = |line, session: &str, sql: &str| {
+        Step::new(line, name(session), Action::Sql(sql.to_owned()))
+    };
+    let own_id = match engine {
         Engine::Postgres => "select pg_backend_pid()",
         _ => "select connection_id()",
     };
     let mut steps: Vec<Step> =
-        case.sessions.keys().map(|session| ask(0, session.as_str(), hello)).collect();
-    let look = match engine {
+        case.sessions.keys().map(|session| query(0, session.as_str(), own_id)).collect();
+    let locks = match engine {
         Engine::Mysql => "select t.processlist_id, l.object_name, l.index_name, l.lock_mode, \
              l.lock_data, l.lock_status from performance_schema.data_locks l \
              join performance_schema.threads t on t.thread_id = l.thread_id \
@@ -43,9 +45,9 @@ pub(crate) fn watched(mut case: Case) -> Case {
     for step in case.steps.drain(..) {
         let line = step.line;
         steps.push(step);
-        steps.push(ask(line, WITNESS, &look));
+        steps.push(query(line, WITNESS, &locks));
         if engine == Engine::Mysql {
-            steps.push(ask(line, WITNESS, "show engine innodb status"));
+            steps.push(query(line, WITNESS, "show engine innodb status"));
         }
     }
     case.steps = steps;
@@ -53,17 +55,17 @@ pub(crate) fn watched(mut case: Case) -> Case {
     case
 }
 
-/// What the witness has to say of a run.
+/// The answers of the witness in a run.
 pub(crate) struct WitnessRecord<'a> {
     record: &'a Record,
-    /// Sessions by their numbers.
+    /// The sessions by process id.
     sessions: BTreeMap<String, SessionName>,
 }
 
 impl<'a> WitnessRecord<'a> {
     pub(crate) fn of(record: &'a Record) -> Self {
-        let hello = record.steps.iter().take_while(|step| step.line == 0);
-        let sessions = hello.map(|step| (rows(step)[0][0].clone(), step.session.clone()));
+        let own_ids = record.steps.iter().take_while(|step| step.line == 0);
+        let sessions = own_ids.map(|step| (rows(step)[0][0].clone(), step.session.clone()));
         Self { record, sessions: sessions.collect() }
     }
 
@@ -71,24 +73,24 @@ impl<'a> WitnessRecord<'a> {
         self.sessions.get(number)
     }
 
-    /// What was answered after the steps up to `closing`, with their lines, the last first.
+    /// Returns the answers after the steps up to `closing`, with their lines, the last first.
     pub(crate) fn answers_before(&self, closing: usize) -> Vec<(usize, Vec<Vec<String>>)> {
-        let is_look = |step: &&StepRecord| {
+        let is_lock_query = |step: &&StepRecord| {
             step.session.as_str() == WITNESS
                 && (self.record.place.engine == Engine::Mariadb || !step.text.starts_with("show"))
         };
-        let steps = self.record.steps[..closing].iter().filter(is_look);
+        let steps = self.record.steps[..closing].iter().filter(is_lock_query);
         steps.map(|step| (step.line, rows(step))).rev().collect()
     }
 
-    /// What InnoDB said right after a step.
+    /// Returns the status of InnoDB right after a step.
     pub(crate) fn status_after(&self, closing: usize) -> String {
         let mut after = self.record.steps[closing + 1..].iter();
         let status = after.find(|step| step.text == "show engine innodb status").unwrap();
         rows(status)[0][2].clone()
     }
 
-    /// The line of the first answer of the last row of answers up to `closing` for which something holds.
+    /// Returns the line since which `holds` is true of every answer up to `closing`.
     pub(crate) fn since(
         &self,
         closing: usize,
@@ -107,17 +109,17 @@ fn rows(step: &StepRecord) -> Vec<Vec<String>> {
     rows.map(|row| row.iter().map(|cell| cell.clone().unwrap_or_default()).collect()).collect()
 }
 
-/// A lock in InnoDB's text.
+/// A lock in InnoDB's status text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TextLock {
     pub(crate) table: String,
     pub(crate) index: String,
     /// The records, by the first bytes of their keys: `80000001`, or `supremum`.
     pub(crate) keys: Vec<String>,
-    /// As MySQL's table of locks would write it.
+    /// The mode, as in MySQL's `data_locks`.
     pub(crate) mode: String,
     pub(crate) is_waiting: bool,
-    /// The number of the transaction.
+    /// The transaction id.
     pub(crate) transaction: String,
 }
 
@@ -126,7 +128,7 @@ pub(crate) struct TextLock {
 pub(crate) struct TextTransaction {
     pub(crate) thread: String,
     pub(crate) number: String,
-    /// Under each title.
+    /// The locks, each with the title above it.
     pub(crate) locks: Vec<(String, TextLock)>,
 }
 
@@ -136,14 +138,14 @@ impl TextTransaction {
     }
 }
 
-/// The members of the last deadlock.
+/// Returns the members of the last deadlock.
 pub(crate) fn last_deadlock(status: &str) -> Vec<TextTransaction> {
     let from = status.find("LATEST DETECTED DEADLOCK").unwrap_or(status.len());
-    let upto = status[from..].find("\nTRANSACTIONS\n").map_or(status.len(), |at| from + at);
-    read(&status[from..upto], |line| line.ends_with(") TRANSACTION:"))
+    let end = status[from..].find("\nTRANSACTIONS\n").map_or(status.len(), |at| from + at);
+    read(&status[from..end], |line| line.ends_with(") TRANSACTION:"))
 }
 
-/// All transactions with their locks.
+/// Returns all transactions with their locks.
 pub(crate) fn transactions(status: &str) -> Vec<TextTransaction> {
     let from = status.find("\nTRANSACTIONS\n").unwrap_or(status.len());
     read(&status[from..], |line| line.starts_with("---TRANSACTION"))
@@ -160,7 +162,7 @@ fn read(text: &str, begins: impl Fn(&str) -> bool) -> Vec<TextTransaction> {
         let Some(transaction) = all.last_mut() else { continue };
         let words: Vec<&str> = line.split(' ').collect();
         let after = |word: &str| {
-            let at = words.iter().position(|it| *it == word)?;
+            let at = words.iter().position(|other| *other == word)?;
             Some(words.get(at + 1)?.trim_end_matches(',').to_owned())
         };
         if line.starts_with("***") || line.starts_with("---") {
@@ -174,16 +176,16 @@ fn read(text: &str, begins: impl Fn(&str) -> bool) -> Vec<TextTransaction> {
             let id = line.split(" thread id ").nth(1).unwrap_or_default();
             transaction.thread = id.split(',').next().unwrap_or_default().to_owned();
         } else if line.starts_with("RECORD LOCKS ") {
-            let has = |what: &str| line.contains(what);
+            let has = |text: &str| line.contains(text);
             let strength = if has("lock_mode X") || has("lock mode X") { "X" } else { "S" };
             let mut mode = strength.to_owned();
-            for (what, word) in [
+            for (text, flag) in [
                 ("gap before rec", ",GAP"),
                 ("rec but not gap", ",REC_NOT_GAP"),
                 ("insert intention", ",INSERT_INTENTION"),
             ] {
-                if has(what) {
-                    mode += word;
+                if has(text) {
+                    mode += flag;
                 }
             }
             let table = after("table").unwrap_or_default();

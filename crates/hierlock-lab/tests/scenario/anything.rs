@@ -1,19 +1,20 @@
-//! Whatever a file contains, reading it ends with a scenario or with diagnostics, never with a panic; and
-//! laying it out changes nothing but blanks.
+//! For any text, parsing ends with a scenario or with diagnostics, never with a panic; and formatting changes only
+//! whitespace.
 
 use crate::formatting::{meaning, untidy};
 use crate::reading::CYCLE;
 use hierlock_lab::Scenario;
 use proptest::prelude::*;
 
-/// Reads it, and holds what is promised of every text.
-fn read(text: &str) {
+/// Parses a text, and checks the properties that hold for every text.
+fn check(text: &str) {
     match Scenario::parse("a/b", "b.lab", text) {
         Ok(scenario) => {
-            let tidy = Scenario::format("b.lab", text).expect("what reads can be laid out");
+            let tidy =
+                Scenario::format("b.lab", text).expect("a text that parses can be formatted");
             let again = Scenario::parse("a/b", "b.lab", &tidy);
-            let again = again.expect("what was laid out reads");
-            // The title of a file without one is its name; everything else is in its text.
+            let again = again.expect("a formatted text parses");
+            // A file without a title has its name as the title; everything else is in its text.
             assert_eq!(meaning(&scenario), meaning(&again), "{text:?}");
             assert_eq!(Scenario::format("b.lab", &tidy).unwrap(), tidy, "{text:?}");
         }
@@ -28,7 +29,7 @@ fn read(text: &str) {
     }
 }
 
-/// Pieces of the language, from which almost a file can be made.
+/// Pieces of the language, from which a nearly valid file can be made.
 const PIECES: &[&str] = &[
     "A> ",
     "B> ",
@@ -102,37 +103,37 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_text(text in "\\PC{0,200}") {
-        read(&text);
+    fn any_text_is_parsed_without_a_panic(text in "\\PC{0,200}") {
+        check(&text);
     }
 
     #[test]
-    fn any_pieces(pieces in prop::collection::vec(prop::sample::select(PIECES), 0..40)) {
-        read(&pieces.concat());
+    fn any_pieces_are_parsed_without_a_panic(pieces in prop::collection::vec(prop::sample::select(PIECES), 0..40)) {
+        check(&pieces.concat());
     }
 
     #[test]
-    fn a_file_with_something_else_in_it(
-        which in any::<bool>(),
+    fn a_file_with_a_replaced_piece_is_parsed_without_a_panic(
+        is_cycle in any::<bool>(),
         from in any::<prop::sample::Index>(),
         length in 0usize..12,
         piece in prop::sample::select(PIECES),
     ) {
-        let text = if which { CYCLE.to_owned() } else { untidy() };
+        let text = if is_cycle { CYCLE.to_owned() } else { untidy() };
         let chars: Vec<char> = text.chars().collect();
         let from = from.index(chars.len());
         let to = (from + length).min(chars.len());
         let changed: String =
             chars[..from].iter().copied().chain(piece.chars()).chain(chars[to..].iter().copied()).collect();
-        read(&changed);
+        check(&changed);
     }
 
     #[test]
-    fn a_file_with_lines_in_another_order(
+    fn a_file_with_shuffled_lines_is_parsed_without_a_panic(
         lines in Just(untidy().lines().map(str::to_owned).collect::<Vec<_>>()).prop_shuffle(),
-        keep in 1usize..40,
+        count in 1usize..40,
     ) {
-        let text: Vec<String> = lines.into_iter().take(keep).collect();
-        read(&text.join("\n"));
+        let text: Vec<String> = lines.into_iter().take(count).collect();
+        check(&text.join("\n"));
     }
 }

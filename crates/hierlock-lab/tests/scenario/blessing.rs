@@ -1,9 +1,9 @@
-//! `--bless`: what was observed goes into the file, and nothing else changes.
+//! `--bless`: the observations are written into the file, and nothing else changes.
 
 use crate::formatting::meaning;
 use crate::reading::parse;
 use hierlock_lab::parts::{
-    Answer, Deadlock, Failure, FailureKind, LockKind, LockedObject, Observation, SessionName,
+    Answer, Deadlock, Failure, FailureKind, LockKind, LockTarget, Observation, SessionName,
     SessionSelector, StepRecord, Wait, WaitEdge,
 };
 use hierlock_lab::{Case, Engine, Record};
@@ -23,7 +23,7 @@ fn rows(rows: &[&[Option<&str>]]) -> Observation {
 }
 
 fn blocked(by: &[&str]) -> Observation {
-    let target = LockedObject::new(LockKind::Gap, "demo", "X");
+    let target = LockTarget::new(LockKind::Gap, "demo", "X");
     let blockers = by.iter().map(|by| name(by)).collect();
     Observation::Blocked(Wait {
         waiter: name("B"),
@@ -38,13 +38,13 @@ fn failed(kind: FailureKind, code: &str, message: &str) -> Observation {
     Observation::Failed(Failure { kind, code, message, detail: None })
 }
 
-/// A run of a case in which some lines were seen to be otherwise than the file says.
-fn run(case: &Case, otherwise: impl Fn(usize) -> Option<Observation>) -> Record {
+/// Returns the run of a case in which the observations of some lines differ from the file.
+fn run(case: &Case, different: impl Fn(usize) -> Option<Observation>) -> Record {
     let steps = case
         .steps
         .iter()
         .map(|step| {
-            let seen = otherwise(step.line);
+            let seen = different(step.line);
             let session = match &step.session {
                 SessionSelector::Session(name) => name.clone(),
                 _ => name("A"),
@@ -60,26 +60,26 @@ fn run(case: &Case, otherwise: impl Fn(usize) -> Option<Observation>) -> Record 
     Record { variant, steps, ..Record::new(&case.scenario, case.place) }
 }
 
-/// Runs every case, sees what `otherwise` says, and blesses. What comes out is a scenario again.
-fn blessed(text: &str, otherwise: impl Fn(&Case, usize) -> Option<Observation>) -> String {
+/// Runs every case with the observations of `different`, and blesses. The result must be a valid scenario.
+fn blessed(text: &str, different: impl Fn(&Case, usize) -> Option<Observation>) -> String {
     let scenario = parse(text);
     let cases = scenario.cases();
     let records: Vec<Record> =
-        cases.iter().map(|case| run(case, |line| otherwise(case, line))).collect();
+        cases.iter().map(|case| run(case, |line| different(case, line))).collect();
     let blessed = scenario.bless(&records);
     parse(&blessed);
     blessed
 }
 
-fn is(case: &Case, name: &str, value: &str) -> bool {
+fn has_value(case: &Case, name: &str, value: &str) -> bool {
     case.variant.iter().any(|(n, v)| n == name && v == value)
 }
 
 #[test]
-fn where_all_agree_nothing_changes() {
+fn a_file_that_agrees_does_not_change() {
     let text = "A>   begin   # untidy\nB> select 1\n  =   rows 1\n\n\n";
     assert_eq!(blessed(text, |_, _| None), text);
-    // Other scenarios are not ours.
+    // Records of other scenarios are ignored.
     let scenario = parse(text);
     let mut other = run(&scenario.cases()[0], |_| Some(blocked(&["A"])));
     other.scenario = "else".to_owned();
@@ -87,7 +87,7 @@ fn where_all_agree_nothing_changes() {
 }
 
 #[test]
-fn the_same_everywhere_is_one_line() {
+fn equal_observations_of_all_engines_are_one_line() {
     let text = "\
 # Title
 anomaly: G0
@@ -152,7 +152,7 @@ A> insert 7
 }
 
 #[test]
-fn engines_that_differ_get_brackets() {
+fn observations_that_differ_by_engine_get_guards() {
     let text = "\
 A> begin
 B> select 1
@@ -184,7 +184,7 @@ B> insert into t values (1)
 }
 
 #[test]
-fn a_line_that_is_there_is_changed_in_place() {
+fn an_existing_line_is_changed_in_place() {
     let text = "\
 A> begin
 B> select 1
@@ -210,7 +210,7 @@ B< = [mysql] timed out            # inline
 }
 
 #[test]
-fn what_was_not_run_stays() {
+fn expectations_of_cases_that_were_not_run_stay() {
     let scenario = parse("A> select 1\n = [mysql] rows 1\n = [mariadb] rows 2\n = rows 3\n");
     let cases = scenario.cases();
     let mysql = run(&cases[0], |_| Some(rows(&[&[Some("5")]])));
@@ -230,7 +230,7 @@ fn what_was_not_run_stays() {
      = done
      | 1
     "#);
-    // Nothing can be learned from these.
+    // These observations cannot be written.
     for nothing in [Observation::Stuck, failed(FailureKind::Cancelled, "1317", "")] {
         let stuck = run(&scenario.cases()[0], |_| Some(nothing.clone()));
         assert_eq!(scenario.bless(&[stuck]), scenario.text);
@@ -238,7 +238,7 @@ fn what_was_not_run_stays() {
 }
 
 #[test]
-fn an_axis_makes_a_table() {
+fn observations_that_differ_by_axis_are_a_table() {
     let text = "\
 for each isolation: read committed | serializable
 A> select 1
@@ -247,8 +247,8 @@ B> select 2
 C> select 3
 ";
     insta::assert_snapshot!(blessed(text, |case, line| match line {
-        2 if is(case, "isolation", "serializable") => Some(blocked(&["B"])),
-        3 if case.place.engine == Engine::Postgres && is(case, "isolation", "serializable") => {
+        2 if has_value(case, "isolation", "serializable") => Some(blocked(&["B"])),
+        3 if case.place.engine == Engine::Postgres && has_value(case, "isolation", "serializable") => {
             Some(failed(FailureKind::Conflict, "40001", ""))
         }
         3 => Some(rows(&[&[Some("2"), Some("x y")], &[Some("3"), None]])),
@@ -282,8 +282,8 @@ B> select {n}
  : serializable   | rows {n} | done    # second
 ";
     insta::assert_snapshot!(blessed(text, |case, line| {
-        let here = is(case, "isolation", "serializable") && case.place.engine != Engine::Mysql;
-        (line == 4 && here).then(|| blocked(&["A"]))
+        let is_changed = has_value(case, "isolation", "serializable") && case.place.engine != Engine::Mysql;
+        (line == 4 && is_changed).then(|| blocked(&["A"]))
     }), @r#"
     for each isolation: read committed | serializable
     for each n: 1 | 2
@@ -293,10 +293,10 @@ B> select {n}
      : read committed | rows {n} | done    # first
      : serializable   | rows {n} | blocked by A  # second
     "#);
-    // Two cases of one cell differ: the table is made anew.
+    // Two cases of one cell differ: the table is split.
     insta::assert_snapshot!(blessed(text, |case, line| {
-        let here = is(case, "isolation", "serializable") && case.place.engine == Engine::Postgres;
-        (line == 4 && here).then(|| blocked(&["A"]))
+        let is_changed = has_value(case, "isolation", "serializable") && case.place.engine == Engine::Postgres;
+        (line == 4 && is_changed).then(|| blocked(&["A"]))
     }), @r#"
     for each isolation: read committed | serializable
     for each n: 1 | 2
@@ -309,14 +309,14 @@ B> select {n}
 }
 
 #[test]
-fn several_axes_and_strategies() {
+fn observations_may_differ_by_several_axes_and_strategies() {
     let text = "\
 for each held, wanted: u1, u2 | u1/a1, u1 | u1/a1, u2
 A> lock {held}
 B> lock {wanted}
 ";
     insta::assert_snapshot!(blessed(text, |case, line| {
-        (line == 3 && is(case, "wanted", "u1")).then(|| blocked(&["A"]))
+        (line == 3 && has_value(case, "wanted", "u1")).then(|| blocked(&["A"]))
     }), @r#"
     for each held, wanted: u1, u2 | u1/a1, u1 | u1/a1, u2
     A> lock {held}
@@ -345,7 +345,7 @@ B> lock {wanted}
 }
 
 #[test]
-fn deadlocks_name_those_in_the_circle() {
+fn a_deadlock_names_the_sessions_of_the_cycle() {
     let text = "A> begin\nB> begin\n = blocked by A on gap of demo\n";
     let scenario = parse(text);
     let mut record = run(&scenario.cases()[0], |line| {
@@ -371,7 +371,7 @@ fn deadlocks_name_those_in_the_circle() {
     B> begin
      = deadlock, A or B
     "#);
-    // On what it waits is written where the file cares.
+    // The object is written only if the file contains one.
     insta::assert_snapshot!(blessed(text, |_, line| (line == 2).then(|| blocked(&["A"]))), @r#"
     A> begin
     B> begin

@@ -1,8 +1,8 @@
-//! What can be wrong with a file, and that it is said where and what would be right.
+//! Errors in a file: each has its position and says what to write instead.
 
 use hierlock_lab::Scenario;
 
-/// Everything that is said of a file, as it is shown.
+/// Returns all diagnostics of a file, as they are shown.
 pub(crate) fn diagnostics(text: &str) -> String {
     match Scenario::parse("topic/name", "x.lab", text) {
         Ok(_) => "nothing".to_owned(),
@@ -15,7 +15,7 @@ pub(crate) fn diagnostics(text: &str) -> String {
 }
 
 #[test]
-fn headers() {
+fn errors_of_headers_are_reported() {
     insta::assert_snapshot!(diagnostics("\
 egines: mysql
 engines: mysql oracle postgress mysql
@@ -104,7 +104,51 @@ A> select 1
 }
 
 #[test]
-fn axes() {
+fn errors_of_settings_and_durations_are_reported() {
+    insta::assert_snapshot!(diagnostics("\
+limit: 25h
+sessions:
+sessions: autocommit off,
+sessions: isolation read comitted
+sessions: autocommit off, isolation
+sessions: set 課題, autocommit no
+sessions: lock wait timeout 0s
+sessions: isolaton serializable
+sessions: set
+A> select 1
+"), @r#"
+    x.lab:1:8: `25h` is too long; write at most 24h
+      limit: 25h
+             ^
+    x.lab:2:10: the settings are missing; it is `sessions: isolation read committed, autocommit off`
+      sessions:
+               ^
+    x.lab:3:26: a setting is missing; it is `isolation LEVEL`, `autocommit off`, `lock wait timeout 1s` or `set NAME = VALUE`
+      sessions: autocommit off,
+                               ^
+    x.lab:4:21: `read comitted` is not an isolation level; did you mean `read committed`? There are read uncommitted, read committed, repeatable read and serializable
+      sessions: isolation read comitted
+                          ^
+    x.lab:5:36: `` is not an isolation level; there are read uncommitted, read committed, repeatable read and serializable
+      sessions: autocommit off, isolation
+                                         ^
+    x.lab:6:30: it is `autocommit on` or `autocommit off`
+      sessions: set 課題, autocommit no
+                                     ^
+    x.lab:7:29: `0s` is too short; write at least 1ms
+      sessions: lock wait timeout 0s
+                                  ^
+    x.lab:8:11: `isolaton` is not a setting; did you mean `isolation`? There are isolation, autocommit, lock wait timeout and set
+      sessions: isolaton serializable
+                ^
+    x.lab:9:14: it is `set NAME = VALUE`, in the words of the engine
+      sessions: set
+                   ^
+    "#);
+}
+
+#[test]
+fn errors_of_axes_are_reported() {
     insta::assert_snapshot!(diagnostics("\
 for each isolation: read committed, serializable
 for each held, wanted: u1, u1/a1 | u1 | u1, u1/a1
@@ -176,7 +220,7 @@ A> select {a}, {b}, {c}
 }
 
 #[test]
-fn guards() {
+fn errors_of_guards_are_reported() {
     insta::assert_snapshot!(diagnostics("\
 for each isolation: read committed | serializable
 A> [mysql postgress] select 1
@@ -250,7 +294,7 @@ A> select 1
 }
 
 #[test]
-fn steps() {
+fn errors_of_steps_are_reported() {
     insta::assert_snapshot!(diagnostics("\
 a> begin
 victm> begin
@@ -314,5 +358,58 @@ A> lock u1/a1/r1/x
     x.lab:10:9: `u1/a1/r1/x` has 4 IDs, but the tree has only 3 levels (user/account/resource)
       A> lock u1/a1/r1/x
               ^
+    "#);
+}
+
+#[test]
+fn errors_of_lock_steps_are_reported() {
+    insta::assert_snapshot!(diagnostics("\
+A> lock
+A> lock within u1
+A> lock within 99999999999999999999s u1
+A> lock u1//r1
+A> lock u1, u2
+A> lock 'u1
+A> lock {held}
+A> try within 5s u1
+A> release u1
+A> lock u1
+ = blocked by (
+A> lock u1
+ = rows ('it''s', 'x
+"), @r#"
+    x.lab:1:8: a path is missing; it is `u1`, `u1/a1` or `u1/a1/r1`
+      A> lock
+             ^
+    x.lab:2:16: `u1` is not a time; write it as 300ms, 5s, 2m or 1h
+      A> lock within u1
+                     ^
+    x.lab:3:16: `99999999999999999999s` is not a time; write it as 300ms, 5s, 2m or 1h
+      A> lock within 99999999999999999999s u1
+                     ^
+    x.lab:4:9: `u1//r1` is not a path: the ID at level 1 has 0 bytes; an ID has 1 to 255 bytes of UTF-8
+      A> lock u1//r1
+              ^
+    x.lab:5:11: `,` cannot stand here; paths are separated by blanks
+      A> lock u1, u2
+                ^
+    x.lab:6:9: this quote is not closed; a quote inside of quotes is written twice
+      A> lock 'u1
+              ^
+    x.lab:7:9: `{held}` is not the name of an axis
+      A> lock {held}
+              ^
+    x.lab:8:8: `try` never waits; with a time it is `lock within …`
+      A> try within 5s u1
+             ^
+    x.lab:9:12: `release` stands alone; it is about all that the session holds
+      A> release u1
+                 ^
+    x.lab:11:15: `(` is not a session; it is a name that begins with a capital, `victim` or `survivor`
+       = blocked by (
+                    ^
+    x.lab:13:19: this quote is not closed; a quote inside of quotes is written twice
+       = rows ('it''s', 'x
+                        ^
     "#);
 }

@@ -1,9 +1,9 @@
-//! What can be wrong with what must be seen, and with a file as a whole.
+//! Errors in expectations, and of a file as a whole.
 
 use crate::diagnostics::diagnostics;
 
 #[test]
-fn expectations() {
+fn errors_of_expectations_are_reported() {
     insta::assert_snapshot!(diagnostics("\
 A> select 1
  = 
@@ -119,7 +119,7 @@ B> select 1
 }
 
 #[test]
-fn tables() {
+fn errors_of_tables_are_reported() {
     insta::assert_snapshot!(diagnostics("\
 for each isolation: read committed | serializable
 A> select 1
@@ -204,7 +204,7 @@ A> select 1
 }
 
 #[test]
-fn blocks_and_their_order() {
+fn errors_of_blocks_and_their_order_are_reported() {
     insta::assert_snapshot!(diagnostics("\x20 stray
 setup:
   create table t (id int)
@@ -265,7 +265,7 @@ A> select 1
 }
 
 #[test]
-fn what_only_the_whole_shows() {
+fn errors_of_the_whole_file_are_reported() {
     insta::assert_snapshot!(diagnostics("\
 engines: mysql memory
 strategies: advisory
@@ -333,7 +333,7 @@ A> lock u1
 }
 
 #[test]
-fn sessions_that_are_not_there() {
+fn errors_of_unknown_sessions_are_reported() {
     insta::assert_snapshot!(diagnostics("\
 A> select 1
  = blocked by C

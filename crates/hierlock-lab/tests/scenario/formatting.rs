@@ -1,10 +1,10 @@
-//! `hierlock lab fmt`: one layout, and the same meaning.
+//! `hierlock lab fmt`: the standard layout, with the same meaning.
 
 use crate::reading::{CYCLE, parse};
 use hierlock_lab::Scenario;
 use std::sync::Arc;
 
-/// Everything that a file means, without where it stands in it.
+/// Returns everything that a file means, without line numbers.
 pub(crate) fn meaning(scenario: &Arc<Scenario>) -> String {
     let s = scenario;
     let cases: Vec<String> = s
@@ -12,8 +12,8 @@ pub(crate) fn meaning(scenario: &Arc<Scenario>) -> String {
         .into_iter()
         .map(|mut case| {
             case.steps.iter_mut().for_each(|step| step.line = 0);
-            let around = case.setup.iter_mut().chain(&mut case.teardown);
-            around.for_each(|statement| statement.line = 0);
+            let statements = case.setup.iter_mut().chain(&mut case.teardown);
+            statements.for_each(|statement| statement.line = 0);
             let parts = (case.place, case.variant, case.limit, case.buckets);
             format!(
                 "{parts:?} {:?} {:?} {:?} {:?}",
@@ -81,7 +81,7 @@ pub(crate) fn untidy() -> String {
 }
 
 #[test]
-fn one_layout() {
+fn a_file_is_formatted_without_changing_its_meaning() {
     let text = untidy();
     let tidy = Scenario::format("x.lab", &text).unwrap_or_else(|m| panic!("{}", m[0]));
     assert_eq!(meaning(&parse(&text)), meaning(&parse(&tidy)));
@@ -137,12 +137,12 @@ fn one_layout() {
 }
 
 #[test]
-fn what_is_tidy_stays_as_it_is() {
+fn a_formatted_file_stays_as_it_is() {
     assert_eq!(Scenario::format("x.lab", CYCLE).unwrap(), CYCLE);
 }
 
 #[test]
-fn what_is_wrong_is_not_laid_out() {
-    let mistakes = Scenario::format("x.lab", "A>   select 1\n = doen\n").unwrap_err();
-    assert_eq!((mistakes[0].line, mistakes[0].column), (2, 4));
+fn an_invalid_file_is_not_formatted() {
+    let diagnostics = Scenario::format("x.lab", "A>   select 1\n = doen\n").unwrap_err();
+    assert_eq!((diagnostics[0].line, diagnostics[0].column), (2, 4));
 }

@@ -1,5 +1,4 @@
-//! Scenario files as text: what they mean, what can be wrong with them, how they are laid out, and what
-//! blessing writes into them. No server is needed.
+//! Scenario files as text: their meaning, their errors, their layout, and blessing. No server is needed.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod anything;

@@ -1,4 +1,4 @@
-//! What a file means: its parts, and the cases that come of it.
+//! The meaning of a file: its parts and its cases.
 
 use hierlock_lab::parts::{Action, SettingValue};
 use hierlock_lab::{Case, Scenario};
@@ -48,7 +48,7 @@ fn cases(text: &str) -> Vec<Case> {
     parse(text).cases()
 }
 
-/// A case as one reads it.
+/// Returns a case as text.
 pub(crate) fn show(case: &Case) -> String {
     let variant: Vec<String> = case.variant.iter().map(|(n, v)| format!("{n}={v}")).collect();
     let mut text = format!("{} [{}]\n", case.place, variant.join(" "));
@@ -75,7 +75,7 @@ pub(crate) fn show(case: &Case) -> String {
 }
 
 #[test]
-fn the_example_of_the_documents() {
+fn the_example_of_the_documentation_is_parsed() {
     let scenario = parse(CYCLE);
     assert_eq!(
         scenario.title,
@@ -184,7 +184,7 @@ teardown:
 }
 
 #[test]
-fn where_a_scenario_runs() {
+fn a_scenario_runs_on_the_engines_and_strategies_that_fit() {
     for (header, step, places) in [
         ("", "select 1", "mysql, mariadb, postgres"),
         ("engines: file", "lock u1", "file"),
@@ -207,7 +207,7 @@ fn where_a_scenario_runs() {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn expectations_are_written_as_they_are_parsed() {
     for text in [
         "done",
         "rows 30",
@@ -257,7 +257,7 @@ fn comments_blanks_and_line_ends_do_not_matter() {
 }
 
 #[test]
-fn a_file_without_a_comment_is_called_by_its_name() {
+fn a_file_without_an_opening_comment_has_its_name_as_the_title() {
     let scenario = parse("A> select 1\n# no title\n");
     assert_eq!((scenario.title.as_str(), scenario.why.as_str()), ("topic/name", ""));
     let scenario = parse("\n# Title\n#\n# First.\n#  - second\n#\n\n# else\nA> select 1\n");
@@ -265,7 +265,7 @@ fn a_file_without_a_comment_is_called_by_its_name() {
 }
 
 #[test]
-fn settings_of_all_come_before_those_of_one() {
+fn settings_of_all_sessions_come_before_those_of_one() {
     let cases = cases(
         "session A: isolation serializable\nsessions: isolation read committed\nA> select 1\nB> select 1\n",
     );
@@ -273,4 +273,62 @@ fn settings_of_all_come_before_those_of_one() {
     let settings: Vec<_> = cases[0].sessions.values().collect();
     assert_eq!(*settings[0], [level("read committed"), level("serializable")]);
     assert_eq!(*settings[1], [level("read committed")]);
+}
+
+#[test]
+fn lock_steps_and_sql_are_distinguished() {
+    for (statement, is_lock) in [
+        ("lock u1", true),
+        ("lock\n  u1", true),
+        ("upgrade", true),
+        ("release", true),
+        ("try shared u1/a1", true),
+        ("lock tables t write", false),
+        ("lock TABLE t in share mode", false),
+        ("LOCK numbers in share mode", false),
+        ("release savepoint s", false),
+        // The failure this prevents: this was parsed as a lock of the nodes `instance`, `for` and `backup`.
+        ("lock instance for backup", false),
+        ("lock instance\n  for backup;", false),
+        ("lock instance u1", true),
+        ("lock numbers in share mode", false),
+        ("lock only numbers in access exclusive mode nowait", false),
+        ("lock shared mode", true),
+        ("RELEASE s", false),
+        ("select 1", false),
+    ] {
+        let cases = cases(&format!("A> {statement}\n"));
+        let action = &cases[0].steps[0].action;
+        assert_eq!(matches!(action, Action::Lock(..)), is_lock, "{statement}");
+    }
+}
+
+#[test]
+fn lock_steps_and_settings_are_parsed() {
+    let cases = cases(
+        "\
+engines: mysql
+limit: 24h
+sessions: isolation READ  committed, autocommit off, lock wait timeout 1s, set sql_mode = 'A,B'
+A> lock u1
+A> lock shared within 1.5m u1/a1 u2
+A> try 'share' u1
+A> extend update u1
+A> lock within 0s u1
+A> upgrade
+A> release
+",
+    );
+    assert_eq!(cases[0].limit.as_secs(), 24 * 60 * 60);
+    insta::assert_snapshot!(show(&cases[0]), @r#"
+    mysql striped []
+    session A [Isolation("read committed"), Autocommit(false), LockWaitTimeout(1s), Sql("set sql_mode = 'A,B'")]
+    4 A> Lock(LockRequest { mode: Exclusive, targets: [Target(u1)], within: None })
+    5 A> Lock(LockRequest { mode: Shared, targets: [Target(u1/a1), Target(u2)], within: Some(90s) })
+    6 A> Try(LockRequest { mode: Exclusive, targets: [Target(share), Target(u1)], within: None })
+    7 A> Extend(LockRequest { mode: Update, targets: [Target(u1)], within: None })
+    8 A> Lock(LockRequest { mode: Exclusive, targets: [Target(u1)], within: Some(0ns) })
+    9 A> Upgrade
+    10 A> Release
+    "#);
 }

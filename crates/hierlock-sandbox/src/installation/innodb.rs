@@ -3,20 +3,23 @@
 use super::{Installation, find_program};
 use crate::Engine;
 use crate::error::{Error, Result};
+use crate::launch::{DataSource, Launch};
 use std::io::Read;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Where a MySQL may be that was unpacked, not installed: its root holds `usr/sbin/mysqld`.
+/// The directory of an unpacked MySQL: it contains `usr/sbin/mysqld`.
 const MYSQL_ROOT: &str = "HIERLOCK_MYSQL_ROOT";
 
-/// The option of MySQL that cannot be changed once there is a data directory.
+/// The option of MySQL that is fixed when the data directory is initialized.
 const PERMANENT_OPTION: &str = "--lower-case-table-names";
 
-/// Run by the server each time it starts. Without names to resolve, `localhost` is only the socket.
+/// Statements that the server runs at each start. Without name resolution `localhost` is only the socket. Every member
+/// of a cluster runs the statements, so they are not replicated.
 const INIT_SQL: &str = "\
+SET sql_log_bin = 0;
 CREATE DATABASE IF NOT EXISTS hierlock;
 CREATE USER IF NOT EXISTS 'root'@'127.0.0.1';
 GRANT ALL PRIVILEGES ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION;
@@ -25,9 +28,9 @@ GRANT ALL PRIVILEGES ON *.* TO 'root'@'127.0.0.1' WITH GRANT OPTION;
 pub(super) struct Innodb {
     engine: Engine,
     server: PathBuf,
-    /// MariaDB: the program that makes a data directory. MySQL's server does it itself.
+    /// MariaDB: the program that initializes a data directory. MySQL's server does that itself.
     install: Option<PathBuf>,
-    /// If MySQL was unpacked: the root of the tree, with libraries of its own.
+    /// The root directory of an unpacked MySQL, which has its own libraries.
     root: Option<PathBuf>,
 }
 
@@ -46,13 +49,13 @@ pub(super) fn find_mysql() -> Option<Innodb> {
         server.is_file().then(|| mysql(server, Some(root)))
     };
     find_program("mysqld", &["/usr/sbin".into(), "/usr/local/mysql/bin".into()])
-        // MariaDB installs a program of that name too.
-        .filter(|program| !says_mariadb(program))
+        // MariaDB installs a program of this name too.
+        .filter(|program| !is_mariadb(program))
         .map(|server| mysql(server, None))
         .or_else(unpacked)
 }
 
-/// Where `scripts/install-servers` puts it.
+/// Returns the directory in which `scripts/install-servers` installs MySQL.
 fn unpacked_root() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).map(PathBuf::from);
     variable(MYSQL_ROOT).or_else(|| {
@@ -62,7 +65,7 @@ fn unpacked_root() -> Option<PathBuf> {
     })
 }
 
-fn says_mariadb(program: &Path) -> bool {
+fn is_mariadb(program: &Path) -> bool {
     let version = Command::new(program).arg("--version").output();
     version.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("MariaDB"))
 }
@@ -71,50 +74,61 @@ fn path_option(option: &str, directory: &Path, name: &str) -> String {
     format!("--{option}={}", directory.join(name).display())
 }
 
-/// Servers refuse to run as root unless told that it is meant.
+/// Returns the option without which the servers refuse to run as root.
 fn as_root() -> Option<&'static str> {
     nix::unistd::getuid().is_root().then_some("--user=root")
 }
 
 impl Innodb {
-    /// The server with its first options. An unpacked one has a loader of its own, since the system may be older.
-    fn command(&self) -> Command {
-        let Some(root) = &self.root else {
-            let mut command = Command::new(&self.server);
-            command.arg("--no-defaults").args(as_root());
-            return command;
-        };
+    /// Returns the command of a program of the package. An unpacked one uses its own loader, because the system may be
+    /// older.
+    fn program(&self, program: &Path) -> Command {
+        let Some(root) = &self.root else { return Command::new(program) };
         let library = root.join("usr/lib/x86_64-linux-gnu");
         let private = root.join("usr/lib/mysql/private");
         let mut command = Command::new(library.join("ld-linux-x86-64.so.2"));
         command
             .args(["--library-path", &format!("{}:{}", library.display(), private.display())])
-            .arg(&self.server)
-            .arg("--no-defaults")
-            .arg(path_option("basedir", root, "usr"))
-            .arg(path_option("lc-messages-dir", root, "usr/share/mysql"))
-            .arg(path_option("plugin-dir", root, "usr/lib/mysql/plugin"))
-            .args(as_root());
+            .arg(program);
+        command
+    }
+
+    /// Returns the server's command with its first options.
+    fn command(&self) -> Command {
+        let mut command = self.program(&self.server);
+        command.arg("--no-defaults").args(as_root());
+        if let Some(root) = &self.root {
+            command
+                .arg(path_option("basedir", root, "usr"))
+                .arg(path_option("lc-messages-dir", root, "usr/share/mysql"))
+                .arg(path_option("plugin-dir", root, "usr/lib/mysql/plugin"));
+        }
         command
     }
 }
 
 fn own_options(engine: Engine) -> &'static [&'static str] {
     match engine {
-        // Tells who holds metadata locks. Where it is not installed, the server starts all the same.
+        // Lists the holders of metadata locks. If the plugin is not installed, the server starts without it.
         Engine::Mariadb => &["--plugin-load-add=metadata_lock_info"],
         _ => &["--secure-file-priv=NULL", "--mysqlx=0"],
     }
 }
 
 impl Installation for Innodb {
-    fn prepare(&self, directory: &Path, options: &[&str]) -> Result<Command> {
-        std::fs::write(directory.join("init.sql"), INIT_SQL)
+    fn prepare(&self, directory: &Path, launch: &Launch) -> Result<Command> {
+        let [first, last] = launch.init_sql;
+        std::fs::write(directory.join("init.sql"), format!("{first}{INIT_SQL}{last}"))
             .map_err(Error::io("write the server's first statements"))?;
-        // For temporary tables. A server that starts removes what it finds there, so it must not be shared.
+        // For temporary tables. A server removes all files there when it starts, so the directory must not be shared.
         let tmp = std::fs::create_dir(directory.join("tmp"));
         tmp.map_err(Error::io("make a directory for temporary tables"))?;
         let mut command;
+        if let DataSource::CopyOf(data) = &launch.data {
+            command = Command::new("cp");
+            command.arg("-R").arg(data).arg(directory.join("data"));
+            return Ok(command);
+        }
         if let Some(install) = &self.install {
             command = Command::new(install);
             command.arg("--no-defaults").args(as_root());
@@ -123,14 +137,15 @@ impl Installation for Innodb {
         } else {
             command = self.command();
             command.arg("--initialize-insecure").args(own_options(self.engine));
-            command.args(options.iter().filter(|option| option.starts_with(PERMANENT_OPTION)));
+            let options = launch.options.iter();
+            command.args(options.filter(|option| option.starts_with(PERMANENT_OPTION)));
         }
         command.arg(path_option("datadir", directory, "data"));
         command.arg(path_option("tmpdir", directory, "tmp"));
         Ok(command)
     }
 
-    /// It is small, quick to start, and need not survive a power cut.
+    /// Settings for a small server that starts quickly and need not survive a power failure.
     fn serve(&self, directory: &Path, port: u16) -> Command {
         let mut command = self.command();
         command.args(own_options(self.engine));
@@ -151,7 +166,8 @@ impl Installation for Innodb {
         command
     }
 
-    /// It greets with protocol version 10; while it is starting nobody listens, or the socket is closed.
+    /// A ready server sends a greeting of protocol version 10. Before that the port is not open, or the connection is
+    /// closed.
     fn is_ready(&self, port: u16, _: &Path) -> bool {
         let greets = || -> std::io::Result<bool> {
             let mut stream = TcpStream::connect(("127.0.0.1", port))?;
@@ -166,5 +182,23 @@ impl Installation for Innodb {
 
     fn url(&self, port: u16) -> String {
         format!("{}://root@127.0.0.1:{port}/hierlock", self.engine)
+    }
+
+    fn client(&self, port: u16) -> Option<Command> {
+        let program = match (self.engine, &self.root) {
+            (Engine::Mariadb, _) => find_program("mariadb", &[])?,
+            (_, Some(root)) => {
+                Some(root.join("usr/bin/mysql")).filter(|program| program.is_file())?
+            }
+            // MariaDB installs a program of this name too.
+            _ => find_program("mysql", &[]).filter(|program| !is_mariadb(program))?,
+        };
+        let mut command = self.program(&program);
+        command
+            .args(["--no-defaults", "--protocol=tcp", "--host=127.0.0.1", "--user=root"])
+            .arg(format!("--port={port}"))
+            // Results are printed as they arrive.
+            .args(["--batch", "--skip-column-names", "--unbuffered", "hierlock"]);
+        Some(command)
     }
 }

@@ -1,7 +1,9 @@
 //! PostgreSQL, from its package.
 
 use super::{Installation, find_program};
-use crate::error::Result;
+use crate::Engine;
+use crate::error::{Error, Result};
+use crate::launch::{DataSource, Launch};
 use crate::supervisor::{User, never_root};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,13 +16,13 @@ pub(super) struct Postgres {
 pub(super) fn find() -> Option<Postgres> {
     let places = package_places();
     let server = find_program("postgres", &places)?;
-    // Of the same version: from the same place.
+    // From the same directory, so that the version is the same.
     let beside = std::fs::canonicalize(&server).ok()?.with_file_name("initdb");
     let initdb = beside.is_file().then_some(beside).or_else(|| find_program("initdb", &places))?;
     Some(Postgres { server, initdb })
 }
 
-/// Debian keeps each version in a directory of its own; the newest first.
+/// The directories in which Debian installs each version, the newest first.
 fn package_places() -> Vec<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut versions: Vec<(u32, PathBuf)> = versions
@@ -31,12 +33,28 @@ fn package_places() -> Vec<PathBuf> {
 }
 
 impl Installation for Postgres {
-    /// It refuses to run as root.
+    /// PostgreSQL refuses to run as root.
     fn user(&self) -> User {
         never_root()
     }
 
-    fn prepare(&self, directory: &Path, _: &[&str]) -> Result<Command> {
+    fn prepare(&self, directory: &Path, launch: &Launch) -> Result<Command> {
+        if let DataSource::BackupOf(port) = launch.data {
+            let program = self.initdb.with_file_name("pg_basebackup");
+            if !program.is_file() {
+                let (engine, missing) = (Engine::Postgres, "pg_basebackup");
+                return Err(Error::Missing { engine, missing });
+            }
+            let mut backup = Command::new(program);
+            backup
+                .arg("--pgdata")
+                .arg(directory.join("data"))
+                .args(["--host=127.0.0.1", "--username=hierlock", "--no-sync"])
+                .arg(format!("--port={port}"))
+                // The new server becomes a standby.
+                .args(["--write-recovery-conf", "--checkpoint=fast"]);
+            return Ok(backup);
+        }
         let mut initdb = Command::new(&self.initdb);
         initdb
             .arg("--pgdata")
@@ -53,11 +71,11 @@ impl Installation for Postgres {
             format!("port={port}"),
             "listen_addresses=127.0.0.1".into(),
             "max_connections=300".into(),
-            // Deadlocks are looked for after this long; a second is long for a test that makes many.
+            // The default of one second is long for tests with many deadlocks.
             "deadlock_timeout=50ms".into(),
-            // None are allowed unless told.
+            // The default is 0.
             "max_prepared_transactions=20".into(),
-            // A power cut may take it.
+            // The data need not survive a power failure.
             "fsync=off".into(),
             "full_page_writes=off".into(),
             "synchronous_commit=off".into(),
@@ -67,15 +85,23 @@ impl Installation for Postgres {
         command
     }
 
-    /// The last line of its pid file says so. The first says whose file it is: one that was killed leaves its own.
+    /// The last line of the pid file is the status. The first is the process id: the file may be that of a killed
+    /// server.
     fn is_ready(&self, _: u16, directory: &Path) -> bool {
         let read = |name| std::fs::read_to_string(directory.join(name)).unwrap_or_default();
         let (pid, text) = (read("server.pid"), read("data/postmaster.pid"));
         let is_own = !pid.is_empty() && text.lines().next() == Some(pid.trim());
-        is_own && text.lines().nth(7).is_some_and(|status| status.trim() == "ready")
+        let status = text.lines().nth(7).map(str::trim);
+        is_own && status.is_some_and(|status| ["ready", "standby"].contains(&status))
     }
 
     fn url(&self, port: u16) -> String {
         format!("postgres://hierlock@127.0.0.1:{port}/postgres")
+    }
+
+    fn client(&self, port: u16) -> Option<Command> {
+        let mut command = Command::new(find_program("psql", &package_places())?);
+        command.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", &self.url(port)]);
+        Some(command)
     }
 }

@@ -17,10 +17,10 @@ use tokio::task::JoinSet;
 
 /// How long a client waits for an answer. Long, so that a slow machine does not look like a lost answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The same for an order whose answer comes only after the timeout.
+/// How long a client waits for an answer that comes only after the timeout.
 const LATE_ANSWER_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// What the service does when an order is to be charged.
+/// The behaviour of the service when an order is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChargeBehaviour {
     Charge,
@@ -48,7 +48,7 @@ pub(crate) struct CardService {
 }
 
 struct ServiceState {
-    /// By order. The default is [`ChargeBehaviour::Charge`].
+    /// The behaviour for each order. The default is [`ChargeBehaviour::Charge`].
     behaviours: BTreeMap<i64, ChargeBehaviour>,
     orders: Mutex<OrderStates>,
     /// Has one permit for each late charge that may continue.

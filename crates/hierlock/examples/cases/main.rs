@@ -1,12 +1,12 @@
 //! Business cases. Each has a version that looks correct and fails under concurrency, and a version that is correct.
 //!
 //! ```sh
-//! cargo run -p hierlock --example cases                       # all of them, in an SQLite file
+//! cargo run -p hierlock --example cases                       # all cases, in an SQLite file
 //! cargo run -p hierlock --example cases -- transfer seats
 //! cargo run -p hierlock --example cases -- --url mysql://root@127.0.0.1:3306/scratch
 //! ```
 //!
-//! It creates tables named `case_…` in that database, and drops them afterwards.
+//! The example creates tables named `case_…` in that database, and drops them afterwards.
 
 mod card;
 mod case_database;

@@ -39,9 +39,9 @@ const TABLES: CaseTables = CaseTables {
 };
 const SELECT_VERSION: &str = "SELECT version FROM case_members WHERE id = 1";
 const MEMBERS: i64 = 5;
-/// What the batch adds to each member.
+/// The points that the batch adds to each member.
 const BATCH_POINTS: i64 = 10;
-/// What a user spends in part 4.
+/// The points that a user spends in part 4.
 const SPENT_POINTS: i64 = 50;
 
 /// Member 1 afterwards. It starts with 100 points.
@@ -252,7 +252,7 @@ async fn batch_after_user(db: &CaseDatabase, source: PointsSource) -> Result<Mem
     set_points(&mut user, 1, points - SPENT_POINTS).await?;
     let batch = async {
         match source {
-            // Broken: it waits for the user, and then writes a value from its earlier read.
+            // Broken: the batch waits for the user, and then writes a value from its earlier read.
             PointsSource::EarlierRead => {
                 let mut tx = db.begin().await?;
                 set_points(&mut tx, 1, points + BATCH_POINTS).await?;

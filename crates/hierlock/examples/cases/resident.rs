@@ -262,7 +262,7 @@ async fn fail_job(db: &CaseDatabase, batch: i64, counting: FailureCounting) -> R
 async fn count_failure(db: &CaseDatabase, read: i64, counting: FailureCounting) -> Result<()> {
     let sql = match counting {
         FailureCounting::InFailedTransaction => return Ok(()),
-        // It also sets the job to new, so that it is claimed again.
+        // Also sets the job to new, so that it is claimed again.
         FailureCounting::ById => {
             "UPDATE case_jobs SET failures = failures + 1, status = 'new' WHERE id = 1".to_owned()
         }

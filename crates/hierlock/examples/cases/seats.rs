@@ -27,13 +27,13 @@ const SEATS: i64 = 4;
 const PEOPLE: u32 = 8;
 
 pub(crate) struct SeatResults {
-    /// How many got a confirmation of seat 1, without a version.
+    /// The number of confirmations of seat 1, without a version.
     pub(crate) confirmed_broken: i64,
-    /// The same with a version.
+    /// The number of confirmations of seat 1, with a version.
     pub(crate) confirmed_right: i64,
-    /// How many got a confirmation of any seat, if those who were too late choose another one.
+    /// The number of confirmations of any seat, if people who were too late choose another one.
     pub(crate) seated: i64,
-    /// How many are the holder of a seat in the table then.
+    /// The number of people who then are the holder of a seat in the table.
     pub(crate) holders: i64,
 }
 

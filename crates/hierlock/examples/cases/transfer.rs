@@ -50,9 +50,9 @@ pub(crate) struct TransferCounts {
 pub(crate) struct TransferResults {
     /// Three pairs of opposite transfers.
     pub(crate) broken: TransferCounts,
-    /// The same, each with retries.
+    /// Three pairs of opposite transfers, each with retries.
     pub(crate) retried: RetryResult,
-    /// The same, with locks in the order of the keys.
+    /// Three pairs of opposite transfers, with locks in the order of the keys.
     pub(crate) right: TransferCounts,
     /// Eight tellers at the same time, with twelve transfers each between all accounts.
     pub(crate) many_tellers: TransferCounts,

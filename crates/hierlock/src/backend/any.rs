@@ -26,21 +26,21 @@ pub enum AnyBackend {
     Sql(Arc<SqlBackend>),
 }
 
-/// What an [`AnyBackend`] keeps while locked.
+/// The hold of an [`AnyBackend`].
 #[derive(Debug)]
 #[non_exhaustive]
-#[must_use = "dropping it frees the lock"]
+#[must_use = "dropping the hold releases the lock"]
 pub enum AnyHold {
-    /// Of `memory:`.
+    /// A hold of `memory:`.
     Memory(MemoryHold),
-    /// Of `file:`.
+    /// A hold of `file:`.
     File(Box<FileHold>),
-    /// Of `mysql:`, `mariadb:` and `postgres:`.
+    /// A hold of `mysql:`, `mariadb:` or `postgres:`.
     #[cfg(feature = "_server")]
     Sql(Box<SqlHold>),
 }
 
-/// Makes the same call on the backend or hold inside.
+/// Makes the same call on the backend or hold of each variant.
 macro_rules! each {
     ($any:ident, $value:expr, $inner:ident => $call:expr) => {
         match $value {
@@ -52,8 +52,8 @@ macro_rules! each {
     };
 }
 
-/// Methods that return what the backend or hold inside returns.
-macro_rules! getters {
+/// Methods that return the result of the same method of the backend or hold.
+macro_rules! forward {
     ($any:ident: $($name:ident -> $returned:ty;)*) => {
         $(fn $name(&self) -> $returned {
             each!($any, self, inner => inner.$name())
@@ -64,7 +64,7 @@ macro_rules! getters {
 impl Backend for AnyBackend {
     type Hold = AnyHold;
 
-    getters! { AnyBackend:
+    forward! { AnyBackend:
         hierarchy -> &Hierarchy;
         slots -> Slots;
         modes -> ModeSet;
@@ -105,7 +105,7 @@ impl Hold for AnyHold {
         each!(AnyHold, self, hold => hold.release().await)
     }
 
-    getters! { AnyHold:
+    forward! { AnyHold:
         targets -> BTreeMap<Target, Mode>;
         modes -> BTreeMap<Target, SlotMode>;
         id -> u64;

@@ -1,4 +1,4 @@
-//! What every backend does. Implement [`Backend`] and [`Hold`] to lock on something that hierlock does not know.
+//! The interface of backends. Implement [`Backend`] and [`Hold`] to lock on a system that hierlock does not support.
 //!
 //! ```text
 //!   Hierlock<B> ──AcquireRequest: claims, wait limit, name──► Backend::acquire ──► Hold ──► Guard<Hold>
@@ -6,25 +6,25 @@
 //!                         Plan::new(hierarchy, claims, slots, modes)
 //! ```
 //!
-//! What only some backends can do is not in these traits, so that a client of a backend that cannot do it has no such
-//! method: [`FencingHold`] gives [`Guard::token`](crate::Guard::token), and only a client of [`SqlBackend`] has
-//! [`acquire_in`](crate::Hierlock::acquire_in).
+//! Capabilities of only some backends are not in these traits, so that a client of a backend without the capability does
+//! not have the method: [`FencingHold`] adds [`Guard::token`](crate::Guard::token), and only a client of [`SqlBackend`]
+//! has [`acquire_in`](crate::Hierlock::acquire_in).
 //!
 //! ```compile_fail,E0599
 //! # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
 //! use hierlock::{Hierlock, Target};
 //!
-//! let locks = Hierlock::connect("memory:").await?; // whatever the URL says; `connect_sql` is for databases only
+//! let locks = Hierlock::connect("memory:").await?; // a client of any URL; `connect_sql` is for databases only
 //! let mut tx = pool.begin().await?;
 //! locks.acquire_in(&mut tx, [Target::user("u1")?]).await?;
 //! # Ok(()) }
 //! ```
 //!
-//! **A backend of your own**: keep a [`Hierarchy`]; say how nodes become slots ([`Backend::slots`]) and which modes the
-//! slots have ([`Backend::modes`]); in `acquire` make the [`Plan`] of the request with [`Backend::plan`] and take its
+//! **To write a backend**: store a [`Hierarchy`]; return how nodes become slots ([`Backend::slots`]) and which modes the
+//! slots have ([`Backend::modes`]); in `acquire` make the [`Plan`] of the request with [`Backend::plan`] and lock its
 //! steps **in their order**; wait inside [`WaitLimit::limit`]; fail with
-//! [`Error::would_block`](crate::Error::would_block) and the like. Run `hierlock-conformance`, the suite that all backends
-//! pass. `crates/hierlock-conformance/tests/third_party.rs` is a complete one.
+//! [`Error::would_block`](crate::Error::would_block) and the like. Run `hierlock-conformance`, the test suite that all
+//! backends pass. `crates/hierlock-conformance/tests/third_party.rs` is a complete example.
 
 mod any;
 mod request;
@@ -46,89 +46,86 @@ use std::time::Duration;
 
 /// A way to lock the nodes of a tree.
 pub trait Backend: Debug + Send + Sync + 'static {
-    /// What it keeps while locked.
+    /// The locks of one acquire.
     type Hold: Hold;
 
-    /// The tree. All who share the locks must have the same.
+    /// Returns the tree. All clients that share locks must have the same tree.
     fn hierarchy(&self) -> &Hierarchy;
 
-    /// How a node becomes a slot, which is what can be locked.
+    /// Returns how a node becomes a slot, which is the unit that is locked.
     fn slots(&self) -> Slots;
 
-    /// The modes in which a slot can be locked. One that is missing is rounded up, never down.
+    /// Returns the modes in which a slot can be locked. A missing mode is rounded up, never down.
     fn modes(&self) -> ModeSet;
 
-    /// The slots of an acquire, in the order in which they are taken. Touches nothing.
-    ///
-    /// # Errors
-    /// As [`Plan::new`].
+    /// Returns the slots of an acquire, in the order in which they are locked. Locks nothing. Fails as [`Plan::new`].
     fn plan(&self, claims: &[Claim]) -> Result<Plan> {
         Plan::new(self.hierarchy(), claims.iter().cloned(), self.slots(), self.modes())
     }
 
-    /// Takes all that is asked for, or nothing.
+    /// Locks all nodes of the request, or none.
     ///
     /// # Errors
-    /// [`is_would_block`](crate::Error::is_would_block) if it is not free and the request does not wait,
-    /// [`is_timeout`](crate::Error::is_timeout) if the limit came first; also whatever keeps the backend from locking.
-    /// Nothing is held then.
+    /// [`is_would_block`](crate::Error::is_would_block) if a node is not free and the request does not wait,
+    /// [`is_timeout`](crate::Error::is_timeout) if the limit came first; also any failure of the backend. Nothing is held
+    /// then.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up: what was taken is given back, at once or within milliseconds.
+    /// Dropping the future gives up: the nodes that were locked are released, at once or within milliseconds.
     fn acquire(&self, request: AcquireRequest) -> impl Future<Output = Result<Self::Hold>> + Send;
 
-    /// Who holds what and who waits for whom, as far as this process can tell; oldest first.
+    /// Returns the holders and waiters that this process knows, oldest first.
     fn holders(&self) -> Vec<Holder>;
 
-    /// What is doubtful about the place of the locks. By default nothing.
+    /// Returns warnings about the server or file system of the locks. By default none.
     fn warnings(&self) -> &[String] {
         &[]
     }
 
-    /// Waits, no longer than `limit`, until nothing that was given up is still held anywhere. By default there is
-    /// nothing to wait for: what is dropped is free.
+    /// Waits, at most for `limit`, until no dropped hold or acquire holds a lock any more. By default returns at once:
+    /// dropping releases immediately.
     ///
     /// # Errors
-    /// [`is_timeout`](crate::Error::is_timeout): something is left.
+    /// [`is_timeout`](crate::Error::is_timeout): some locks are still held.
     fn close(&self, limit: Duration) -> impl Future<Output = Result<()>> + Send {
         let _ = limit;
         async { Ok(()) }
     }
 }
 
-/// What a backend keeps while locked. Dropping it frees everything.
+/// The locks of one acquire. Dropping the hold releases them.
 pub trait Hold: Debug + Send + Sync + Sized + 'static {
-    /// Takes more, or the same more strongly.
+    /// Locks more nodes, or the same nodes in a stronger mode.
     ///
     /// # Errors
-    /// As [`Backend::acquire`]; [`is_deadlock`](crate::Error::is_deadlock) if waiting would be, or could be, for ever.
-    /// It holds what it held before.
+    /// As [`Backend::acquire`]; [`is_deadlock`](crate::Error::is_deadlock) if the wait would, or could, never end. The hold
+    /// is then the same as before.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up; the hold is what it was before.
+    /// Dropping the future gives up; the hold is the same as before.
     fn extend(&mut self, request: AcquireRequest) -> impl Future<Output = Result<()>> + Send;
 
-    /// Frees everything.
+    /// Releases all locks.
     ///
     /// # Errors
-    /// [`is_lost`](crate::Error::is_lost): it was not held any more, or nobody can tell.
+    /// [`is_lost`](crate::Error::is_lost): the locks were not held any more, or that is unknown.
     fn release(self) -> impl Future<Output = Result<()>> + Send;
 
-    /// What was asked for: each target once, in the strongest mode.
+    /// Returns the requested targets: each once, in the strongest mode.
     fn targets(&self) -> BTreeMap<Target, Mode>;
 
-    /// What is really taken, ancestors included.
+    /// Returns the nodes and modes that are really locked, ancestors included.
     fn modes(&self) -> BTreeMap<Target, SlotMode>;
 
-    /// Names it in [`Backend::holders`].
+    /// Returns the id of the hold in [`Backend::holders`].
     fn id(&self) -> u64;
 
-    /// What its acquire went through.
+    /// Returns how often the acquire started again.
     fn statistics(&self) -> Statistics {
         Statistics::default()
     }
 
-    /// Comes back only when the lock is no longer there, and says why. By default never.
+    /// Waits until the lock is lost, and returns the reason. By default waits for ever.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
@@ -139,9 +136,10 @@ pub trait Hold: Debug + Send + Sync + Sized + 'static {
 
 /// A hold that has fencing tokens.
 pub trait FencingHold: Hold {
-    /// A number greater than that of everyone who held the same before. Asked again it may be greater, never smaller.
+    /// Returns a number greater than the tokens of all earlier holders of the same node. A later call may return a greater
+    /// number, never a smaller one.
     ///
     /// # Errors
-    /// [`is_lost`](crate::Error::is_lost); also whatever keeps the backend from counting.
+    /// [`is_lost`](crate::Error::is_lost); also any failure of the backend.
     fn token(&self) -> impl Future<Output = Result<u64>> + Send;
 }

@@ -1,4 +1,4 @@
-//! What is asked of a backend, and how long it may wait.
+//! The request to a backend, and how long it waits.
 
 use crate::plan::{Claims, targets_of};
 use crate::{Claim, Result, Target};
@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What is asked of a backend: targets and their modes, for how long to wait, and a name for listings.
+/// The request to a backend: targets and their modes, how long to wait, and a name for listings.
 #[derive(Clone, Debug)]
-#[must_use = "a request does nothing until a backend has it"]
+#[must_use = "a request does nothing until it is passed to a backend"]
 pub struct AcquireRequest {
     pub(crate) claims: Claims,
     pub(crate) limit: WaitLimit,
@@ -16,85 +16,75 @@ pub struct AcquireRequest {
 }
 
 impl AcquireRequest {
-    /// Makes a request as [`Hierlock`](crate::Hierlock) does, for a backend that is built on another one.
+    /// Makes a request like [`Hierlock`](crate::Hierlock) does, for a backend that wraps another one.
     pub fn new(claims: impl IntoIterator<Item = Claim>, limit: WaitLimit) -> Self {
         Self { claims: claims.into_iter().collect(), limit, name: None }
     }
 
-    /// Gives it a name for listings.
-    pub fn named(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(Arc::new(name.into()));
-        self
+    setters! {
+        /// Sets the name for listings.
+        named(name: impl Into<String>) => name: Some(Arc::new(name.into()));
     }
 
-    /// What to lock, in the order in which it was asked for; for [`Backend::plan`](super::Backend::plan).
-    pub fn claims(&self) -> &[Claim] {
-        &self.claims
-    }
-
-    /// The targets of the claims, for errors.
-    pub fn targets(&self) -> Vec<Target> {
-        targets_of(&self.claims)
-    }
-
-    /// How long to wait.
-    pub fn wait_limit(&self) -> WaitLimit {
-        self.limit
-    }
-
-    /// The name for listings.
-    pub fn name(&self) -> Option<&str> {
-        self.name.as_deref().map(String::as_str)
+    getters! { self:
+        /// Returns the targets and modes, in the order of the request; for [`Backend::plan`](super::Backend::plan).
+        claims -> &[Claim] = &self.claims;
+        /// Returns the targets of the claims, for errors.
+        targets -> Vec<Target> = targets_of(&self.claims);
+        /// Returns how long to wait.
+        wait_limit -> WaitLimit = self.limit;
+        /// Returns the name for listings.
+        name -> Option<&str> = self.name.as_deref().map(String::as_str);
     }
 }
 
-/// How long a request waits for what is not free.
+/// How long a request waits for nodes that are not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitLimit {
-    /// As long as it takes.
+    /// Without a limit.
     Forever,
     /// Until a deadline.
     Until {
-        /// When the wait began.
-        asked: Instant,
-        /// When it ends.
+        /// The start of the wait.
+        started: Instant,
+        /// The end of the wait.
         deadline: Instant,
     },
-    /// Not at all; the error says what is in the way.
+    /// Not at all; the error names the blocker.
     Never,
-    /// Not at all, and nobody asks what is in the way: a backend need not find out.
+    /// Not at all, and the blocker is not needed, so a backend need not look it up.
     Try,
 }
 
 impl WaitLimit {
-    /// Waits for so long from now on; for ever, if that is too long for the clock.
+    /// Returns a limit of `span` from now on; [`Forever`](Self::Forever) if that is too long for the clock.
     pub fn within(span: Duration) -> Self {
-        let asked = Instant::now();
-        match asked.checked_add(span) {
-            Some(deadline) => WaitLimit::Until { asked, deadline },
+        let started = Instant::now();
+        match started.checked_add(span) {
+            Some(deadline) => WaitLimit::Until { started, deadline },
             None => WaitLimit::Forever,
         }
     }
 
-    /// Does it wait at all?
+    /// Returns whether the request waits at all.
     pub fn waits(self) -> bool {
         matches!(self, WaitLimit::Forever | WaitLimit::Until { .. })
     }
 
-    /// Do both have a deadline, and this the earlier one?
+    /// Returns whether both have a deadline and this one is earlier.
     #[cfg(feature = "_server")]
     pub(crate) fn ends_before(self, other: Self) -> bool {
         use WaitLimit::Until;
         matches!((self, other), (Until { deadline, .. }, Until { deadline: other, .. }) if deadline < other)
     }
 
-    /// Has the deadline passed?
+    /// Returns whether the deadline has passed.
     pub fn is_over(self) -> bool {
         matches!(self, WaitLimit::Until { deadline, .. } if deadline <= Instant::now())
     }
 
-    /// Waits until the deadline and returns how long the wait was; without a deadline, waits for ever.
+    /// Waits until the deadline and returns the length of the wait; without a deadline, waits for ever.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
@@ -103,17 +93,17 @@ impl WaitLimit {
         waited
     }
 
-    /// Runs a wait to its end or to the deadline.
+    /// Awaits `wait` until the deadline at the latest.
     ///
     /// # Errors
-    /// At the deadline: how long it had waited, for [`Error::timeout`](crate::Error::timeout).
+    /// At the deadline: the length of the wait, for [`Error::timeout`](crate::Error::timeout).
     ///
     /// # Cancel safety
-    /// That of the wait. One that is over at the deadline has won.
+    /// That of `wait`. If `wait` is ready at the deadline, its result is returned.
     pub async fn limit<T>(self, wait: impl Future<Output = T>) -> Result<T, Duration> {
         match self {
-            WaitLimit::Until { asked, deadline } => {
-                tokio::time::timeout_at(deadline, wait).await.map_err(|_| asked.elapsed())
+            WaitLimit::Until { started, deadline } => {
+                tokio::time::timeout_at(deadline, wait).await.map_err(|_| started.elapsed())
             }
             WaitLimit::Forever | WaitLimit::Never | WaitLimit::Try => Ok(wait.await),
         }

@@ -1,18 +1,16 @@
-//! Blocking twins of a database and its transactions, which leases and queues are built on.
+//! Blocking versions of a database and its transactions, on which leases and queues are built.
 
 use super::{forward, wait_for};
 use crate::database::{self, Row, Value};
 use crate::error::Result;
 use std::time::SystemTime;
 
-/// Blocking twin of [`crate::database::Database`]. Clones share its connections.
+/// Blocking version of [`crate::database::Database`]. Clones share its connections.
 ///
 /// ```
-/// # let directory = tempfile::tempdir().unwrap();
-/// # let url = format!("sqlite:{}", directory.path().join("app.db").display());
 /// use hierlock::blocking::Database;
 ///
-/// let database = Database::connect(&url)?;
+/// let database = Database::connect("sqlite::memory:")?;
 /// let mut tx = database.begin()?;
 /// tx.run("CREATE TABLE users (id BIGINT PRIMARY KEY)")?;
 /// assert_eq!(tx.execute("INSERT INTO users VALUES (?)", [7.into()])?, 1);
@@ -38,9 +36,9 @@ impl Database {
     }
 }
 
-/// Blocking twin of [`crate::database::Transaction`]. What is not committed is undone.
+/// Blocking version of [`crate::database::Transaction`]. Dropping it without a commit rolls back.
 #[derive(Debug)]
-#[must_use = "what is not committed is undone"]
+#[must_use = "dropping it without a commit rolls back"]
 pub struct Transaction(pub(super) database::Transaction);
 
 impl Transaction {

@@ -1,21 +1,21 @@
-//! How a blocking type gets the methods of its async twin.
+//! Gives a blocking type the methods of its async version.
 
-/// Writes methods that call the method of the same name on the async twin, which is the field `0`. What an `async fn`
-/// of the twin returns is waited for. `=> wrap` makes a blocking type of what comes back; for an `async fn`, of its
-/// `Ok`. `=> given` behind a parameter is what the twin gets for it.
+/// Writes methods that call the method of the same name on the async version, which is the field `0`, and wait for the
+/// result of an `async fn`. `=> wrap` converts the result into a blocking type; for an `async fn`, the value of its `Ok`.
+/// `=> given` after a parameter is the argument that is passed to the async version.
 macro_rules! forward {
-    ($twin:literal) => {};
-    ($twin:literal $(#[$attribute:meta])* async fn $name:ident($($parameters:tt)*)
+    ($async_type:literal) => {};
+    ($async_type:literal $(#[$attribute:meta])* async fn $name:ident($($parameters:tt)*)
         $(-> $result:ty)? $(=> $wrap:expr)?; $($rest:tt)*) => {
         forward!(@receiver ($($parameters)*)
-            ($twin [$(#[$attribute])*] $name [$(-> $result)?] wait [$($wrap)?]));
-        forward!($twin $($rest)*);
+            ($async_type [$(#[$attribute])*] $name [$(-> $result)?] wait [$($wrap)?]));
+        forward!($async_type $($rest)*);
     };
-    ($twin:literal $(#[$attribute:meta])* fn $name:ident($($parameters:tt)*)
+    ($async_type:literal $(#[$attribute:meta])* fn $name:ident($($parameters:tt)*)
         $(-> $result:ty)? $(=> $wrap:expr)?; $($rest:tt)*) => {
         forward!(@receiver ($($parameters)*)
-            ($twin [$(#[$attribute])*] $name [$(-> $result)?] call [$($wrap)?]));
-        forward!($twin $($rest)*);
+            ($async_type [$(#[$attribute])*] $name [$(-> $result)?] call [$($wrap)?]));
+        forward!($async_type $($rest)*);
     };
 
     (@receiver (&mut $self:ident $($arguments:tt)*) $method:tt) => {
@@ -29,9 +29,9 @@ macro_rules! forward {
     };
 
     (@method $self:ident [$($receiver:tt)*] ($(, $argument:ident: $type:ty $(=> $given:expr)?)*)
-        ($twin:literal [$($attributes:tt)*] $name:ident [$($result:tt)*]
+        ($async_type:literal [$($attributes:tt)*] $name:ident [$($result:tt)*]
             $how:ident [$($wrap:expr)?])) => {
-        #[doc = concat!("See [`", $twin, "::", stringify!($name), "`].")]
+        #[doc = concat!("See [`", $async_type, "::", stringify!($name), "`].")]
         $($attributes)*
         pub fn $name($($receiver)* $(, $argument: $type)*) $($result)* {
             forward!(@$how $self.0.$name($(forward!(@given $argument $($given)?)),*) $(, $wrap)?)

@@ -1,21 +1,17 @@
-//! Blocking twins of leases.
+//! Blocking versions of leases.
 
 use super::{Database, Transaction, forward, wait_at_most, wait_for};
-use crate::error::{Error, Result};
-use crate::hierarchy::Hierarchy;
 use crate::lease::{self, ForcedRelease, LeaseFilter, LeaseInfo, LeaseRequest};
-use crate::target::Target;
+use crate::{Error, Hierarchy, Result, Target};
 use std::time::{Duration, SystemTime};
 
-/// Blocking twin of [`crate::lease::Leases`]. Clones share its connections.
+/// Blocking version of [`crate::lease::Leases`]. Clones share its connections.
 ///
 /// ```
-/// # let directory = tempfile::tempdir().unwrap();
-/// # let url = format!("sqlite:{}", directory.path().join("app.db").display());
 /// use hierlock::blocking::{Database, Leases};
 /// use hierlock::{Target, lease::LeaseRequest};
 ///
-/// let leases = Leases::new(&Database::connect(&url)?);
+/// let leases = Leases::new(&Database::connect("sqlite::memory:")?);
 /// leases.provision()?;
 /// let lease = leases.acquire(LeaseRequest::new(Target::account("u1", "a1")?, "ada"))?;
 /// let guard = lease.keep(); // renewed until it is released or dropped
@@ -51,7 +47,7 @@ impl Leases {
     }
 }
 
-/// Blocking twin of [`crate::lease::Lease`]. Dropping it does not release it.
+/// Blocking version of [`crate::lease::Lease`]. Dropping it does not release the lease.
 #[derive(Debug)]
 #[must_use = "a lease is held until it is released or expires"]
 pub struct Lease(lease::Lease);
@@ -73,15 +69,15 @@ impl Lease {
     /// See [`crate::lease::Lease::keep`].
     ///
     /// # Panics
-    /// If this process cannot start a thread that renews it.
+    /// If the process cannot start the thread that renews the lease.
     pub fn keep(self) -> LeaseGuard {
         wait_for(async { LeaseGuard(self.0.keep()) })
     }
 }
 
-/// Blocking twin of [`crate::lease::LeaseGuard`]. Dropping it releases the lease, in the background.
+/// Blocking version of [`crate::lease::LeaseGuard`]. Dropping it releases the lease, in the background.
 #[derive(Debug)]
-#[must_use = "dropping it releases the lease"]
+#[must_use = "dropping the guard releases the lease"]
 pub struct LeaseGuard(lease::LeaseGuard);
 
 impl LeaseGuard {
@@ -100,7 +96,7 @@ impl LeaseGuard {
         wait_for(self.0.lease().check_in(&mut tx.0))
     }
 
-    /// Blocks until the lease is lost, at most `within`: then `None`.
+    /// Blocks until the lease is lost, and returns the reason. Returns `None` after `within`.
     pub fn lost(&self, within: Duration) -> Option<Error> {
         wait_at_most(within, self.0.lost())
     }

@@ -1,4 +1,4 @@
-//! Blocking twins of the client, its requests and its guards.
+//! Blocking versions of the client, its requests and its guards.
 
 #[cfg(feature = "_server")]
 use super::Transaction;
@@ -6,11 +6,13 @@ use super::{forward, wait_at_most, wait_for};
 #[cfg(feature = "_server")]
 use crate::backend::SqlBackend;
 use crate::backend::{AnyBackend, AnyHold, Backend, FencingHold, Hold};
+#[cfg(feature = "_server")]
+use crate::sql::Exclusion;
 use crate::{Builder, Error, Hierarchy, Holder, Mode, Plan, Result, SlotMode, Statistics, Target};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Blocking twin of [`crate::Hierlock`].
+/// Blocking version of [`crate::Hierlock`].
 #[derive(Debug)]
 pub struct Hierlock<B: Backend = AnyBackend>(crate::Hierlock<B>);
 
@@ -20,19 +22,19 @@ impl<B: Backend> Clone for Hierlock<B> {
     }
 }
 
-/// Blocking twin of [`crate::Request`]: for a new guard.
+/// Blocking version of [`crate::Request`] for a new guard.
 #[derive(Debug)]
 #[must_use = "a request does nothing until it is acquired"]
 pub struct Request<'a, B: Backend = AnyBackend>(crate::Request<&'a crate::Hierlock<B>>);
 
-/// Blocking twin of [`crate::Request`]: for more under the same guard.
+/// Blocking version of [`crate::Request`] that extends a guard.
 #[derive(Debug)]
 #[must_use = "a request does nothing until it is acquired"]
 pub struct ExtendRequest<'a, H: Hold = AnyHold>(crate::Request<&'a mut crate::Guard<H>>);
 
-/// Blocking twin of [`crate::Guard`].
+/// Blocking version of [`crate::Guard`].
 #[derive(Debug)]
-#[must_use = "dropping the guard frees the lock"]
+#[must_use = "dropping the guard releases the lock"]
 pub struct Guard<H: Hold = AnyHold>(crate::Guard<H>);
 
 impl Hierlock {
@@ -67,7 +69,7 @@ impl Hierlock<SqlBackend> {
         wait_for(crate::Hierlock::connect_sql(url)).map(Self)
     }
 
-    /// The same with options: see [`Builder::connect_sql`].
+    /// Opens the URL of a server with options: see [`Builder::connect_sql`].
     pub fn open_sql(url: &str, options: Builder) -> Result<Self> {
         wait_for(options.connect_sql(url)).map(Self)
     }
@@ -75,6 +77,7 @@ impl Hierlock<SqlBackend> {
     forward! { "crate::Hierlock"
         async fn acquire_in(&self, transaction: &mut Transaction => &mut transaction.0,
             targets: impl IntoIterator<Item = Target>) -> Result<BTreeMap<Target, SlotMode>>;
+        async fn check_exclusion(&self) -> Result<Exclusion>;
     }
 }
 
@@ -156,7 +159,7 @@ impl<H: Hold> Guard<H> {
         fn statistics(&self) -> Statistics;
     }
 
-    /// Blocks until the lock is no longer there, at most `within`: then `None`.
+    /// Blocks until the lock is lost, and returns the reason. Returns `None` after `within`.
     pub fn lost(&self, within: Duration) -> Option<Error> {
         wait_at_most(within, self.0.lost())
     }

@@ -1,8 +1,8 @@
 //! Locks, leases and queues for programs without async.
 //!
-//! Every call blocks its thread and works anywhere, also inside an async runtime (where it blocks that worker, as a
-//! `std::sync::Mutex` would). Types have the names of their async twins, and fail as those do; what is only data
-//! ([`LeaseRequest`](crate::lease::LeaseRequest), [`Job`](crate::queue::Job), …) is the same for both.
+//! Every call blocks its thread and works on any thread, also inside an async runtime (where it blocks that worker thread,
+//! as a `std::sync::Mutex` would). Types have the names and errors of their async versions. Types that are only data
+//! ([`LeaseRequest`](crate::lease::LeaseRequest), [`Job`](crate::queue::Job), …) are the same for both.
 //!
 //! ```
 //! use hierlock::{Target, blocking::Hierlock};

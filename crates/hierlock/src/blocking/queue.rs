@@ -1,4 +1,4 @@
-//! Blocking twins of queues, claimed jobs and workers.
+//! Blocking versions of queues, claimed jobs and workers.
 
 use super::{Database, Transaction, forward, wait_at_most, wait_for};
 use crate::error::Result;
@@ -11,16 +11,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::task::JoinError;
 
-/// Blocking twin of [`crate::queue::Queue`]. Clones are the same queue.
+/// Blocking version of [`crate::queue::Queue`]. Clones are the same queue.
 ///
 /// ```
-/// # let directory = tempfile::tempdir().unwrap();
-/// # let url = format!("sqlite:{}", directory.path().join("app.db").display());
 /// use hierlock::blocking::{Database, Queue};
 /// use hierlock::queue::Job;
 /// use std::time::Duration;
 ///
-/// let mails = Queue::new(&Database::connect(&url)?, "mails")?;
+/// let mails = Queue::new(&Database::connect("sqlite::memory:")?, "mails")?;
 /// mails.provision()?;
 /// mails.enqueue(Job::new("to: ada"))?;
 /// for job in mails.claim("worker-1", 10, Duration::from_secs(30))? {
@@ -58,9 +56,9 @@ impl Queue {
             jobs: impl IntoIterator<Item = Job>) -> Result<Vec<EnqueueOutcome>>;
         async fn claim(&self, worker: &str, most: usize, lease: Duration) -> Result<Vec<ClaimedJob>>
             => |jobs| jobs.into_iter().map(ClaimedJob).collect();
-        async fn heartbeat(&self, jobs: &[ClaimedJob] => &async_twins(jobs), lease: Duration)
+        async fn heartbeat(&self, jobs: &[ClaimedJob] => &async_jobs(jobs), lease: Duration)
             -> Result<Vec<i64>>;
-        async fn complete_all(&self, jobs: &[ClaimedJob] => &async_twins(jobs)) -> Result<Vec<i64>>;
+        async fn complete_all(&self, jobs: &[ClaimedJob] => &async_jobs(jobs)) -> Result<Vec<i64>>;
         async fn promote(&self) -> Result<PromotionCounts>;
         async fn stats(&self) -> Result<QueueStats>;
         async fn dead(&self, limit: u32) -> Result<Vec<DeadJob>>;
@@ -70,13 +68,13 @@ impl Queue {
     }
 }
 
-fn async_twins(jobs: &[ClaimedJob]) -> Vec<queue::ClaimedJob> {
+fn async_jobs(jobs: &[ClaimedJob]) -> Vec<queue::ClaimedJob> {
     jobs.iter().map(|job| job.0.clone()).collect()
 }
 
-/// Blocking twin of [`crate::queue::ClaimedJob`]. Clones are the same claim.
+/// Blocking version of [`crate::queue::ClaimedJob`]. Clones are the same claim.
 #[derive(Clone, Debug)]
-#[must_use = "a claimed job is nobody else's until it is completed or its lease ends"]
+#[must_use = "a claimed job is not run by other workers until its lease ends"]
 pub struct ClaimedJob(queue::ClaimedJob);
 
 impl ClaimedJob {
@@ -96,13 +94,13 @@ impl ClaimedJob {
         async fn give_back(&self) -> Result<()>;
     }
 
-    /// Blocks until the job is no longer surely this worker's, at most `within`: then `false`.
+    /// Blocks until the claim may be lost. Returns `false` after `within`.
     pub fn lost(&self, within: Duration) -> bool {
         wait_at_most(within, self.0.lost()).is_some()
     }
 }
 
-/// Blocking twin of [`crate::queue::Worker`]: its handlers may block.
+/// Blocking version of [`crate::queue::Worker`]: its handlers may block.
 #[derive(Debug)]
 #[must_use = "a worker does nothing until it is run"]
 pub struct Worker(queue::Worker);
@@ -110,7 +108,7 @@ pub struct Worker(queue::Worker);
 impl Worker {
     forward! { "crate::queue::Worker"
         fn batch(self, jobs: usize) -> Self => Self;
-        /// Each job has a thread.
+        /// Each job runs on its own thread.
         fn concurrency(self, jobs: usize) -> Self => Self;
         fn lease(self, lease: Duration) -> Self => Self;
         fn poll_every(self, interval: Duration) -> Self => Self;
@@ -119,12 +117,12 @@ impl Worker {
     }
 
     /// See [`crate::queue::Worker::on_end`].
-    pub fn on_end(self, tell: impl Fn(&ClaimedJob, &JobOutcome) + Send + Sync + 'static) -> Self {
-        Self(self.0.on_end(move |job, outcome| tell(&ClaimedJob(job.clone()), outcome)))
+    pub fn on_end(self, hook: impl Fn(&ClaimedJob, &JobOutcome) + Send + Sync + 'static) -> Self {
+        Self(self.0.on_end(move |job, outcome| hook(&ClaimedJob(job.clone()), outcome)))
     }
 
-    /// Works until it is [stopped](WorkerHandle::stop): see [`crate::queue::Worker::run`]. `handler` is run for each
-    /// job on a thread of its own; an error or a panic is a failure.
+    /// Runs until it is [stopped](WorkerHandle::stop): see [`crate::queue::Worker::run`]. `handler` runs for each job on
+    /// its own thread; an error or a panic is a failure.
     pub fn run<F, E>(self, handler: F) -> Result<WorkerSummary>
     where
         F: Fn(ClaimedJob) -> Result<(), E> + Send + Sync + 'static,
@@ -137,7 +135,7 @@ impl Worker {
                 let handled = tokio::task::spawn_blocking(move || handler(ClaimedJob(job))).await;
                 match handled.map_err(JoinError::try_into_panic) {
                     Ok(handled) => handled,
-                    // It goes on here, where the worker counts it.
+                    // The panic continues in this task, where the worker counts it.
                     Err(Ok(panic)) => std::panic::resume_unwind(panic),
                     // The runtime is shutting down, and this task with it.
                     Err(Err(_)) => std::future::pending().await,

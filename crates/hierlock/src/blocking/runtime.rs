@@ -1,4 +1,4 @@
-//! Driving a future from a thread that is part of no runtime, or of another one.
+//! Runs a future on a thread that belongs to no runtime, or to another one.
 
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -7,7 +7,7 @@ use std::thread::Thread;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// Drives a future on this thread, whatever that is part of. A runtime of our own drives timers and sockets.
+/// Runs a future on this thread. A runtime of this module drives timers and sockets.
 pub(super) fn wait_for<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
 
@@ -29,12 +29,13 @@ pub(super) fn wait_for<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// The same for at most so long: then `None`.
+/// Runs a future on this thread. Returns `None` if it is not ready within `limit`.
 pub(super) fn wait_at_most<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
     wait_for(async { tokio::time::timeout(limit, future).await.ok() })
 }
 
-/// One worker for the whole process. On a machine that cannot start a thread, waits that need no timer still work.
+/// Returns the runtime of the process, which has one worker thread. If the thread cannot be started, waits that need no
+/// timer still work.
 fn runtime() -> Option<&'static Runtime> {
     static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
     RUNTIME

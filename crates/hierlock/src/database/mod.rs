@@ -1,20 +1,18 @@
-//! Databases for the toolbox: optimistic versions, leases and queues keep their rows in MySQL, MariaDB, PostgreSQL, or
-//! in a file of SQLite, where nothing needs to be installed.
+//! Databases for the toolbox: optimistic versions, leases and queues store their rows in MySQL, MariaDB, PostgreSQL or
+//! SQLite, which needs no server.
 //!
 //! ```text
 //!   caller's transaction ──┐
 //!   Database ──Transaction─┴─► DatabaseConnection ──► Row
-//!      sessions of our own,      waits for an answer   Value: bound, never text
-//!      or a program's pool       while the server works on it
+//!      own sessions, or the      waits for an answer   Value: bound, never text
+//!      program's pool            while the server works on it
 //! ```
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
 //! use hierlock::database::Database;
 //!
-//! # let directory = tempfile::tempdir().unwrap();
-//! # let url = format!("sqlite:{}", directory.path().join("app.db").display());
-//! let database = Database::connect(&url).await?;
+//! let database = Database::connect("sqlite::memory:").await?;
 //! let mut tx = database.begin().await?;
 //! tx.run("CREATE TABLE accounts (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL)").await?;
 //! tx.execute("INSERT INTO accounts VALUES (?, ?)", [1.into(), 100.into()]).await?;
@@ -24,7 +22,7 @@
 
 #![cfg_attr(
     not(feature = "toolbox"),
-    allow(dead_code, unused_imports, reason = "parts of it are for the toolbox alone")
+    allow(dead_code, unused_imports, reason = "parts are only for the toolbox")
 )]
 
 mod connection;
@@ -32,13 +30,13 @@ mod pool;
 mod schema;
 mod transaction;
 
-pub(crate) use connection::{DatabaseConnection, answered, heartbeat_limit};
+pub(crate) use connection::{DatabaseConnection, heartbeat_limit, with_time_limit};
 pub(crate) use hierlock_engine::{
     Driver, ExecuteResult, LockWaitPolicy, RowLock, check_name, check_table_name,
 };
 pub use hierlock_engine::{Row, Value, error_message};
 pub(crate) use pool::PooledConnection;
-pub(crate) use schema::{Schema, diagnosed, failed};
+pub(crate) use schema::{Schema, diagnose_schema, failed};
 pub use transaction::{AnyTransaction, Transaction};
 
 use crate::error::{Error, Result, UrlError};
@@ -55,19 +53,19 @@ use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Handle;
 
-/// How long [`Database::close`] waits for what is finished by tasks.
+/// How long [`Database::close`] waits for background tasks.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 
 const TRANSACTION_RETRIES: RetryPolicy = RetryPolicy::with_attempts(20);
 
-/// A database, with connections to share. Clones share them too.
+/// A database with a pool of connections. Clones share the pool.
 #[derive(Clone)]
 pub struct Database {
     pool: DatabasePool,
     tasks: TaskTracker,
 }
 
-/// Chooses how a database is connected to; made by [`Database::builder`].
+/// The options of a connection to a database, made by [`Database::builder`].
 #[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "only servers use them"))]
 #[must_use = "nothing is connected until `connect` is called"]
@@ -77,15 +75,13 @@ pub struct DatabaseBuilder {
 }
 
 impl DatabaseBuilder {
-    /// Sets how many connections are opened to a server at most; 10 by default.
-    pub fn connections(self, connections: usize) -> Self {
-        Self { connections: connections.max(1), ..self }
-    }
-
-    /// Sets after how long without an answer a server is asked on another connection what it does; 5 s by default.
-    /// A statement that it works on, or that waits for a lock, takes its time. One whose answer was lost fails.
-    pub fn answer_limit(self, limit: Duration) -> Self {
-        Self { answer_limit: limit, ..self }
+    setters! {
+        /// Sets the maximum number of connections to a server; 10 by default.
+        connections(connections: usize) => connections: connections.max(1);
+        /// Sets how long a statement may take before another connection asks the server about it; 5 s by default. The wait
+        /// continues if the server runs the statement or the statement waits for a lock. If the answer was lost, the
+        /// statement fails.
+        answer_limit(limit: Duration) => answer_limit: limit;
     }
 
     /// Connects, as [`Database::connect`] does.
@@ -98,39 +94,32 @@ impl DatabaseBuilder {
         }
         #[cfg(feature = "_server")]
         if Dialect::from_scheme(scheme).is_some() {
-            return self.connect_server(url).await;
+            let unreadable = |error: url::ParseError| UrlError::Server { why: error.to_string() };
+            let address = ServerAddress::from_url(&url::Url::parse(url).map_err(unreadable)?)?;
+            let Self { connections, answer_limit } = self;
+            let purpose = Purpose::Database;
+            let settings =
+                PoolSettings { connections, answer_limit, purpose, ..PoolSettings::default() };
+            let pool = Pool::new(address, settings);
+            // Fails at once if the server cannot be reached.
+            pool.give_back(pool.connect().await?);
+            return Ok(DatabasePool::Own(pool).into());
         }
         Err(UrlError::Database { url: url.into() }.into())
-    }
-
-    #[cfg(feature = "_server")]
-    async fn connect_server(self, url: &str) -> Result<Database> {
-        let unreadable = |error: url::ParseError| UrlError::Server { why: error.to_string() };
-        let address = ServerAddress::from_url(&url::Url::parse(url).map_err(unreadable)?)?;
-        let settings = PoolSettings {
-            connections: self.connections,
-            answer_limit: self.answer_limit,
-            purpose: Purpose::Database,
-            ..PoolSettings::default()
-        };
-        let pool = Pool::new(address, settings);
-        // Fails at once if nobody is there, with what is wrong.
-        pool.give_back(pool.connect().await?);
-        Ok(DatabasePool::Own(pool).into())
     }
 }
 
 impl Database {
-    /// Connects to `mysql:`, `mariadb:` or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, or opens
-    /// `sqlite:PATH`, which is made if it is not there.
+    /// Connects to `mysql:`, `mariadb:` or `postgres://USER:PASSWORD@HOST:PORT/DATABASE`, or opens `sqlite:PATH`, which is
+    /// created if it does not exist.
     ///
-    /// A program that has a pool already makes a database from it: `Database::from(pool)`. Fails with
+    /// A program that already has a pool of sqlx can use it: `Database::from(pool)`. Fails with
     /// [`is_usage`](crate::Error::is_usage) if the URL is none of these or has an unknown parameter.
     pub async fn connect(url: &str) -> Result<Self> {
         Self::builder().connect(url).await
     }
 
-    /// Begins to choose how to connect.
+    /// Returns a builder with the options of a connection.
     ///
     /// ```no_run
     /// # async fn example() -> hierlock::Result<()> {
@@ -148,28 +137,28 @@ impl Database {
     }
 
     /// Begins a transaction: at READ COMMITTED on a server, the only writer on SQLite. Fails if all connections stay in
-    /// use, or on SQLite another writer does not end.
+    /// use, or if another writer on SQLite does not end in time.
     ///
     /// # Cancel safety
-    /// Dropped, it leaves nothing open.
+    /// Dropping the future leaves no transaction open.
     pub async fn begin(&self) -> Result<Transaction> {
-        let begun = Transaction::begin(self.lend().await?, "").await;
-        Ok(begun.map_err(failed("begin a transaction"))?.0)
+        let transaction = Transaction::begin(self.lend().await?, "").await;
+        Ok(transaction.map_err(failed("begin a transaction"))?.0)
     }
 
     async fn lend(&self) -> Result<PooledConnection> {
         self.pool.connection().await.map_err(failed("connect to the database"))
     }
 
-    /// Returns the time by the database's clock, which all times of the toolbox are of.
+    /// Returns the time of the database's clock, which the whole toolbox uses.
     pub async fn now(&self) -> Result<SystemTime> {
         let sql = format!("SELECT {}", self.driver().now_ms());
         let rows = self.fetch(failed("ask for the time"), &sql, &[]).await?;
         Ok(time_from_ms(rows.first().map_or(Ok(0), |row| row.int(0))?))
     }
 
-    /// Runs a query by itself, outside of any transaction: on SQLite it waits for no writer. A `?` is a place for a
-    /// value, as in [`Transaction::execute`].
+    /// Runs a query outside of any transaction. On SQLite it does not wait for a writer. A `?` is a placeholder, as in
+    /// [`Transaction::execute`].
     pub async fn query(
         &self,
         sql: &str,
@@ -179,34 +168,36 @@ impl Database {
         self.fetch(failed("run a query"), sql, &values).await
     }
 
-    /// Runs a whole transaction of ours on tables of a schema, and again if it loses a race. Statements without values
-    /// that come `first` are sent along with BEGIN, in one round trip; `work` is given their rows. It may be called
-    /// several times, and returns its result with the transaction, which is committed or rolled back.
+    /// Runs a whole transaction on hierlock's tables, and retries it after a deadlock, a serialization failure, or a busy
+    /// SQLite file. The statements `first`, which have no values, are sent with BEGIN in one round trip; `work` gets their
+    /// rows. `work` may be called several times. It returns its result with the transaction, which is then committed or
+    /// rolled back.
     ///
     /// # Cancel safety
-    /// Dropped during COMMIT it may have happened; before, nothing has.
+    /// If the future is dropped during COMMIT, the transaction may be committed; if earlier, it is not.
     pub(crate) async fn run<T, W: Future<Output = (Result<T>, Transaction)>>(
         &self,
         (schema, first): (Schema, &str),
         work: impl Fn(Transaction, Vec<Row>) -> W,
     ) -> Result<T> {
         let done = retry(TRANSACTION_RETRIES, async |_| {
-            let begun = Transaction::begin(self.lend().await?, first).await;
-            let (tx, rows) = begun.map_err(schema.failed("begin a transaction"))?;
+            let transaction = Transaction::begin(self.lend().await?, first).await;
+            let (tx, rows) = transaction.map_err(schema.failed("begin a transaction"))?;
             match work(tx, rows).await {
                 (Ok(done), tx) => tx.commit().await.map(|()| done),
                 (Err(error), tx) => {
-                    // If it cannot be rolled back its connection is closed, which does the same.
+                    // If the rollback fails, the connection is closed, which rolls back as well.
                     let _ = tx.rollback().await;
                     Err(error)
                 }
             }
         });
-        diagnosed(self, done.await.map_err(|error| error.last)).await
+        diagnose_schema(self, done.await.map_err(|error| error.last)).await
     }
 
-    /// The same for work that begins its transaction with [`DatabaseConnection::begin_packet`] and ends it in its last
-    /// packet, which saves two round trips. It returns the connection, which is closed if it fails.
+    /// Runs and retries a whole transaction like [`run`](Self::run), but `work` itself begins it with
+    /// [`DatabaseConnection::begin_packet`] and ends it in its last packet, which saves two round trips. `work` returns the
+    /// connection; if it fails, the connection is closed.
     pub(crate) async fn send<T, W: Future<Output = Result<(T, PooledConnection)>>>(
         &self,
         work: impl Fn(PooledConnection) -> W,
@@ -216,10 +207,10 @@ impl Database {
             connection.give_back();
             Ok(done)
         });
-        diagnosed(self, done.await.map_err(|error| error.last)).await
+        diagnose_schema(self, done.await.map_err(|error| error.last)).await
     }
 
-    /// Runs one statement that is a transaction by itself, and again if it loses a race. `failed` makes its error.
+    /// Runs one statement as its own transaction, and retries it like [`run`](Self::run). `failed` converts the error.
     pub(crate) async fn execute(
         &self,
         failed: impl FnOnce(sqlx::Error) -> Error,
@@ -231,17 +222,17 @@ impl Database {
             let done = connection.connection().execute(sql, values.iter().cloned()).await;
             connection.end_statement(done).await
         });
-        diagnosed(self, done.await.map_err(|error| failed(error.last))).await
+        diagnose_schema(self, done.await.map_err(|error| failed(error.last))).await
     }
 
-    /// The same for one that returns rows.
+    /// Runs one statement that returns rows, as [`execute`](Self::execute) does.
     pub(crate) async fn fetch(
         &self,
         failed: impl FnOnce(sqlx::Error) -> Error,
         sql: &str,
         values: &[Value],
     ) -> Result<Vec<Row>> {
-        diagnosed(self, self.rows(sql, values).await.map_err(failed)).await
+        diagnose_schema(self, self.rows(sql, values).await.map_err(failed)).await
     }
 
     async fn rows(&self, sql: &str, values: &[Value]) -> sqlx::Result<Vec<Row>> {
@@ -253,7 +244,7 @@ impl Database {
         rows.await.map_err(|error| error.last)
     }
 
-    /// A pool of one connection to the same database, beside those that are shared, on PostgreSQL.
+    /// Returns a separate pool of one connection to the same database, on PostgreSQL, for LISTEN.
     #[cfg(all(feature = "postgres", feature = "toolbox"))]
     pub(crate) fn listener(&self) -> Option<sqlx::PgPool> {
         let options = match &self.pool {
@@ -276,7 +267,7 @@ impl Database {
         Some(pool.connect_lazy_with(options))
     }
 
-    /// Returns what a SELECT ends with that locks its rows: ` FOR UPDATE`, or nothing on SQLite, where a transaction of
+    /// Returns the end of a SELECT that locks its rows: ` FOR UPDATE`, or an empty text on SQLite, where a transaction of
     /// [`begin`](Self::begin) is the only writer.
     pub fn for_update(&self) -> &'static str {
         if self.driver() == Driver::Sqlite { "" } else { " FOR UPDATE" }
@@ -286,7 +277,8 @@ impl Database {
         &self.tasks
     }
 
-    /// Runs work that a task finishes if the caller goes away: no statement is left half done on a connection.
+    /// Runs work that a task finishes if the caller drops the future, so that no statement is left unfinished on a
+    /// connection.
     #[cfg(feature = "toolbox")]
     pub(crate) fn run_to_end<W: Future<Output: Send> + Send + 'static>(
         &self,
@@ -295,9 +287,8 @@ impl Database {
         Handover::new(Handle::current(), &self.tasks, work)
     }
 
-    /// Waits until tasks have finished what callers have dropped halfway, such as an acquire of a lease, which is given
-    /// back, for at most 10 seconds; then ends all connections, after what is under way on them. Call it before a
-    /// program ends.
+    /// Waits at most 10 seconds for the tasks that finish dropped calls, such as an acquire of a lease, which is released.
+    /// Then closes all connections after their current statements. Call it before a program ends.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
@@ -307,7 +298,7 @@ impl Database {
     }
 }
 
-/// A time as the database counts it: milliseconds since 1970 in UTC.
+/// Converts a time of the database: milliseconds since 1970 in UTC.
 pub(crate) fn time_from_ms(ms: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! Where the connections of a database come from, and one of them while it is in use.
+//! The connection pool of a database, and a connection in use.
 
 use super::Driver;
 use super::connection::DatabaseConnection;
@@ -18,15 +18,15 @@ use tokio::runtime::Handle;
 #[cfg(feature = "_server")]
 const CONNECTION_WAIT: Duration = Duration::from_secs(30);
 
-/// How long a writer waits for another on SQLite before it is tried again.
+/// How long a writer on SQLite waits for another writer before it is retried.
 #[cfg(feature = "sqlite")]
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A connection of SQLite that was idle for longer is asked whether it is still there before it is lent again.
+/// A connection of SQLite that was idle for longer is pinged before it is used again.
 #[cfg(feature = "sqlite")]
 const MAX_IDLE_WITHOUT_PING: Duration = Duration::from_secs(1);
 
-/// Sessions of our own, with the settings that we rely on; a program's pool, with its server; or a file of SQLite.
+/// Hierlock's own sessions, with the settings that it relies on; the program's pool, with its server; or SQLite.
 #[derive(Clone)]
 pub(super) enum DatabasePool {
     #[cfg(feature = "_server")]
@@ -39,18 +39,18 @@ pub(super) enum DatabasePool {
     Sqlite(sqlx::SqlitePool),
 }
 
-/// A connection of a database, in use. It goes back to its pool only by [`give_back`](Self::give_back), by whoever
-/// knows that it is clean. Dropped, it is closed, and ended on the server as well: the server may not have heard of it,
-/// and would keep its transaction.
+/// A connection of a database, in use. It returns to its pool only by [`give_back`](Self::give_back), which requires that
+/// it is clean. Dropping it closes the connection and ends the session on the server, which may not notice the close and
+/// would keep the transaction open.
 pub(crate) struct PooledConnection {
-    /// None once it was given back.
+    /// None after it was given back.
     connection: Option<LentConnection>,
-    /// Where sqlx closes what is dropped: who drops it may be part of no runtime.
+    /// The runtime on which sqlx closes a dropped connection: the dropping thread may belong to no runtime.
     runtime: Handle,
 }
 
 enum LentConnection {
-    /// The session's own `Drop` ends it on the server.
+    /// `Drop` of the session ends it on the server.
     #[cfg(feature = "_server")]
     Own { session: Session, pool: Arc<Pool>, _permit: Permit },
     #[cfg(feature = "mysql")]
@@ -61,22 +61,21 @@ enum LentConnection {
     Sqlite(PoolConnection<sqlx::Sqlite>),
 }
 
-/// The server of a pool that the program brings, and who its connections are there. MySQL stands for MariaDB too.
+/// The server of the program's pool, and the session ids of its connections. Its dialect is MySQL for MariaDB too.
 #[cfg(feature = "_server")]
 #[derive(Debug)]
 pub(super) struct ProgramServer {
-    /// Only for the control session: to ask about sessions, and to end them.
+    /// Only for the control session, which asks about sessions and ends them.
     pub(super) pool: Arc<Pool>,
-    /// By their number, so that each connection is asked only once who it is.
+    /// The session ids by process id, so that each connection is asked only once.
     pub(super) sessions: Mutex<HashMap<i64, SessionId>>,
 }
 
-/// A connection of a program's pool, as its server knows it.
 #[cfg(feature = "_server")]
 #[derive(Debug)]
 pub(super) struct ProgramSession {
     pub(super) server: Arc<ProgramServer>,
-    /// Learned when a transaction begins.
+    /// Known after the first transaction has begun.
     pub(super) id: Option<SessionId>,
 }
 
@@ -94,8 +93,8 @@ impl ProgramServer {
 
 #[cfg(feature = "_server")]
 impl ProgramSession {
-    /// Has the session ended on the server. All others are forgotten: the server may have been started again, and then
-    /// gives their numbers to others.
+    /// Ends the session on the server and forgets the ids of all others: the server may have restarted, and would give
+    /// their process ids to other sessions.
     pub(super) fn abandon(self) {
         let Self { server, id } = self;
         server.sessions.lock().clear();
@@ -143,7 +142,8 @@ impl DatabasePool {
         Ok(PooledConnection { connection: Some(connection), runtime: Handle::current() })
     }
 
-    /// Ends all connections, after what is under way on them. What takes too long is ended when the server notices.
+    /// Closes all connections after their current statements. A connection that takes too long ends when the server notices
+    /// the close.
     pub(super) async fn close(&self) {
         match self {
             #[cfg(feature = "_server")]
@@ -169,7 +169,7 @@ impl DatabasePool {
 
 impl PooledConnection {
     pub(crate) fn connection(&mut self) -> DatabaseConnection<'_> {
-        let lent = self.connection.as_mut().expect("it is there until it is given back");
+        let lent = self.connection.as_mut().expect("the connection was not given back yet");
         let (connection, session) = match lent {
             #[cfg(feature = "_server")]
             LentConnection::Own { session, pool, .. } => {
@@ -190,7 +190,7 @@ impl PooledConnection {
         DatabaseConnection { connection, session }
     }
 
-    /// Ends a statement that was a transaction by itself, and gives the connection back if it is known to be clean.
+    /// Ends a statement that is its own transaction, and gives the connection back if it is clean.
     #[cfg_attr(not(feature = "mysql"), allow(unused_mut, reason = "only MySQL needs a COMMIT"))]
     pub(super) async fn end_statement<T>(mut self, done: sqlx::Result<T>) -> sqlx::Result<T> {
         if let Err(error) = &done
@@ -198,7 +198,7 @@ impl PooledConnection {
         {
             return done;
         }
-        // `autocommit` may be off on a program's pool.
+        // `autocommit` may be off on the program's pool.
         #[cfg(feature = "mysql")]
         if matches!(self.connection, Some(LentConnection::Mysql(..))) {
             let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
@@ -208,7 +208,7 @@ impl PooledConnection {
         done
     }
 
-    /// Gives it back to its pool: it is in no transaction, and no statement of it is under way.
+    /// Returns the connection to its pool. It must not be in a transaction or run a statement.
     pub(super) fn give_back(mut self) {
         match self.connection.take() {
             #[cfg(feature = "_server")]
@@ -216,7 +216,7 @@ impl PooledConnection {
                 session.mark_clean();
                 pool.give_back(session);
             }
-            // Those of sqlx go back when they are dropped.
+            // A connection of sqlx returns to its pool on drop.
             _ => {}
         }
     }
@@ -245,16 +245,15 @@ impl Drop for PooledConnection {
     }
 }
 
-/// Opens a file of SQLite, in which readers do not wait for the writer.
+/// Opens a SQLite database in WAL mode, in which readers do not wait for the writer.
 #[cfg(feature = "sqlite")]
 pub(super) async fn open(url: &str) -> crate::Result<sqlx::SqlitePool> {
     use crate::error::UrlError;
     use hierlock_engine::{ServerError, error_message};
     use sqlx::Connection as _;
     use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
-    // It may hold a password, as a mistake: why it cannot be read is all that is said of it.
-    let unreadable =
-        |error: sqlx::Error| crate::Error::from(UrlError::Server { why: error_message(&error) });
+    // The URL may contain a password by mistake, so the message contains only the reason.
+    let unreadable = |error: sqlx::Error| UrlError::Server { why: error_message(&error) };
     let options: SqliteConnectOptions = url.parse().map_err(unreadable)?;
     let server = options.get_filename().display().to_string();
     let options = options

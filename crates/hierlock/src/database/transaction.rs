@@ -1,28 +1,28 @@
-//! Transactions in which the toolbox works: those of a database, and those of sqlx that a caller may bring.
+//! The transactions of the toolbox: those of a [`Database`](super::Database), and sqlx transactions of the caller.
 
 use super::{DatabaseConnection, PooledConnection, Row, Value, failed};
 use crate::error::Result;
 use hierlock_engine::ConnectionRef;
 
-/// A transaction in which the toolbox works: sqlx's on MySQL, MariaDB, PostgreSQL or SQLite, or the
-/// [`Transaction`] of a [`Database`](super::Database).
+/// A transaction that the toolbox can use: sqlx's on MySQL, MariaDB, PostgreSQL or SQLite, or the [`Transaction`] of a
+/// [`Database`](super::Database).
 pub trait AnyTransaction: sealed::HasConnection + Send {}
 
 impl AnyTransaction for Transaction {}
 
-/// What nobody else can implement.
+/// Traits that other crates cannot implement.
 pub(crate) mod sealed {
     pub trait HasConnection {
         fn connection(&mut self) -> super::DatabaseConnection<'_>;
 
-        /// Its connection was left in the middle of a statement, and is not to be used any more.
+        /// Marks the connection as unusable, because a statement on it was abandoned.
         #[cfg(feature = "_server")]
         fn give_up(&mut self) {}
     }
 }
 
-/// The transactions of a driver of sqlx.
-macro_rules! of_driver {
+/// Implements [`AnyTransaction`] for the transactions of sqlx drivers.
+macro_rules! sqlx_transactions {
     ($($feature:literal: $driver:ident, $connection:ident;)*) => {
         $(#[cfg(feature = $feature)]
         impl AnyTransaction for sqlx::Transaction<'_, sqlx::$driver> {}
@@ -36,27 +36,27 @@ macro_rules! of_driver {
     };
 }
 
-of_driver! {
+sqlx_transactions! {
     "mysql": MySql, Mysql;
     "postgres": Postgres, Postgres;
     "sqlite": Sqlite, Sqlite;
 }
 
-/// A transaction of a [`Database`](super::Database): at READ COMMITTED on a server, the only writer on SQLite. Dropped
-/// before its end, at any await point, it is undone, and its connection is closed, and ended on the server too.
-#[must_use = "what is not committed is undone"]
+/// A transaction of a [`Database`](super::Database): at READ COMMITTED on a server, the only writer on SQLite. Dropping it
+/// before its end, at any await point, rolls back, closes the connection, and ends the session on the server.
+#[must_use = "dropping it without a commit rolls back"]
 pub struct Transaction {
     connection: PooledConnection,
-    /// Its connection was left in the middle of a statement, so no answer on it means anything.
+    /// Whether a statement was abandoned on the connection, so that later answers cannot be trusted.
     is_given_up: bool,
 }
 
 impl Transaction {
-    /// The statements `first` go along with what begins it; their rows come back.
+    /// Begins a transaction. The statements `first` are sent in the same round trip, and their rows are returned.
     pub(super) async fn begin(
         connection: PooledConnection,
         first: &str,
-    ) -> Result<(Self, Vec<Row>), sqlx::Error> {
+    ) -> sqlx::Result<(Self, Vec<Row>)> {
         let mut tx = Self { connection, is_given_up: false };
         let packet = tx.connection().begin_packet(first).await?;
         Ok((tx, packet.rows))
@@ -66,8 +66,8 @@ impl Transaction {
         self.connection.connection()
     }
 
-    /// Returns its connection; fails if that was given up.
-    fn usable(&mut self, doing: &'static str) -> Result<DatabaseConnection<'_>> {
+    /// Returns the connection. Fails if it was given up.
+    fn usable_connection(&mut self, doing: &'static str) -> Result<DatabaseConnection<'_>> {
         if self.is_given_up {
             let why = "the connection was given up when an acquire got no answer on it";
             let source = std::io::Error::new(std::io::ErrorKind::NotConnected, why);
@@ -76,50 +76,50 @@ impl Transaction {
         Ok(self.connection())
     }
 
-    /// Runs a statement; returns how many rows it changed. Each `?` outside of quotes and comments is a place for a
-    /// value, on every engine; an operator of PostgreSQL's with a `?` is written with two (`tags ?? 'a'`).
+    /// Runs a statement and returns the number of changed rows. Each `?` outside of quotes and comments is a placeholder,
+    /// on every engine. A PostgreSQL operator with a `?` is written with two (`tags ?? 'a'`).
     ///
     /// # Errors
-    /// What the database says. On MySQL and MariaDB a deadlock has undone everything, and on PostgreSQL
-    /// nothing runs any more after any error: begin again.
+    /// The error of the database. On MySQL and MariaDB a deadlock has rolled back the transaction, and on PostgreSQL no
+    /// statement runs after any error: begin again.
     pub async fn execute(
         &mut self,
         sql: &str,
         values: impl IntoIterator<Item = Value>,
     ) -> Result<u64> {
         const DOING: &str = "run a statement";
-        let done = self.usable(DOING)?.execute(sql, values).await;
+        let done = self.usable_connection(DOING)?.execute(sql, values).await;
         Ok(done.map_err(failed(DOING))?.rows)
     }
 
-    /// The same for a statement that returns rows.
+    /// Runs a statement and returns its rows, as [`execute`](Self::execute) does.
     pub async fn fetch(
         &mut self,
         sql: &str,
         values: impl IntoIterator<Item = Value>,
     ) -> Result<Vec<Row>> {
         const DOING: &str = "run a query";
-        self.usable(DOING)?.fetch(sql, values).await.map_err(failed(DOING))
+        self.usable_connection(DOING)?.fetch(sql, values).await.map_err(failed(DOING))
     }
 
-    /// The same for statements without values, separated by semicolons.
+    /// Runs statements without values, separated by semicolons.
     pub async fn run(&mut self, sql: &str) -> Result<()> {
         const DOING: &str = "run statements";
-        self.usable(DOING)?.run(sql).await.map_err(failed(DOING))
+        self.usable_connection(DOING)?.run(sql).await.map_err(failed(DOING))
     }
 
-    /// Makes its changes last. If this fails or is dropped, nobody knows whether they do.
+    /// Commits the transaction. If this fails or is dropped, the transaction may or may not be committed.
     pub async fn commit(self) -> Result<()> {
         self.end("COMMIT", "commit").await
     }
 
-    /// Undoes everything. Fails if the connection is gone, and with it everything.
+    /// Rolls the transaction back. Fails if the connection is lost, which rolls back as well.
     pub async fn rollback(self) -> Result<()> {
         self.end("ROLLBACK", "roll back").await
     }
 
     async fn end(mut self, sql: &str, doing: &'static str) -> Result<()> {
-        self.usable(doing)?.run(sql).await.map_err(failed(doing))?;
+        self.usable_connection(doing)?.run(sql).await.map_err(failed(doing))?;
         self.connection.give_back();
         Ok(())
     }

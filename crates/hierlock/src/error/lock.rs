@@ -1,33 +1,39 @@
-//! Why a lock was not taken, or no longer is. Mirrors `backend` and `guard`.
+//! Errors of acquiring and holding locks. Mirrors `backend` and `guard`.
 
 use super::{Error, ErrorKind, Repr};
+use crate::plan::{Claim, targets_of};
 use crate::target::Target;
+use hierlock_engine::duration_text;
 use std::fmt;
 use std::time::Duration;
+
+/// The number of sessions or targets that a message names.
+const MAX_NAMED: usize = 3;
 
 #[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "only servers need it"))]
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LockError {
     #[error(
-        "timed out after {} waiting for `{}`, {}{}",
-        duration_text(*waited), conflict.blocked_on, conflict.blocker.clause(), conflict.wanted_by()
+        "timed out after {} waiting for `{}`, {}{}{}",
+        duration_text(*waited), conflict.blocked_on, conflict.blocker.clause(), conflict.blocked_by(),
+        conflict.wanted_clause()
     )]
     Timeout { conflict: LockConflict, waited: Duration },
-    #[error("`{}` is {}{}", .0.blocked_on, .0.blocker.state(), .0.wanted_by())]
+    #[error("`{}` is {}{}{}", .0.blocked_on, .0.blocker.state(), .0.blocked_by(), .0.wanted_clause())]
     WouldBlock(LockConflict),
-    #[error("all connections of this client are in use{}{}; see the option `connections`", after(*waited), wanted_by(wanted))]
+    #[error("all connections of this client are in use{}{}; see the option `connections`", waited_clause(*waited), wanted_clause(wanted))]
     NoConnection { wanted: Vec<Target>, waited: Option<Duration> },
     #[error(
         "deadlock at `{}`{}: this guard and another wait for each other. The guard keeps \
          what it had; release it and ask for everything at once",
-        .0.blocked_on, .0.wanted_by()
+        .0.blocked_on, .0.wanted_clause()
     )]
     Deadlock(LockConflict),
     #[error(
         "waiting for `{}` could deadlock with another process{}: it comes before what the \
-         guard holds, and nobody could notice. The guard keeps what it had; release it and ask for \
-         everything at once",
-        .0.blocked_on, .0.wanted_by()
+         guard holds, and such a deadlock is not detected. The guard keeps what it had; release it \
+         and ask for everything at once",
+        .0.blocked_on, .0.wanted_clause()
     )]
     OutOfOrder(LockConflict),
     #[error(
@@ -37,7 +43,7 @@ pub(crate) enum LockError {
     NotProvisioned { level: usize, bucket: Option<u64>, target: Target },
     #[error("{error}; the transaction {state}")]
     InTransaction { error: Error, state: TransactionState },
-    #[error("deadlock at `{}`{}", .0.blocked_on, .0.wanted_by())]
+    #[error("deadlock at `{}`{}", .0.blocked_on, .0.wanted_clause())]
     DeadlockInTransaction(LockConflict),
     #[error("the lock of {} is lost: {why}", paths(targets))]
     Lost { targets: Vec<Target>, why: String },
@@ -59,7 +65,7 @@ impl LockError {
         }
     }
 
-    /// What was in the way, where something was.
+    /// Returns the conflict, if a blocker was the reason.
     pub(super) fn conflict(&self) -> Option<&LockConflict> {
         match self {
             Self::Timeout { conflict, .. }
@@ -72,75 +78,89 @@ impl LockError {
     }
 }
 
-/// What was in the way of a request, as a [backend](crate::backend) tells it.
+/// The blocker of a request, as reported by a [backend](crate::backend).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockConflict {
     /// The node that is not free.
     pub blocked_on: Target,
-    /// What was asked for.
+    /// The requested targets.
     pub wanted: Vec<Target>,
-    /// Who is in the way.
+    /// Whether that node is held or only waited for.
     pub blocker: Blocker,
+    /// The sessions that block the request, as far as they are known.
+    pub sessions: Vec<BlockingSession>,
 }
 
 impl LockConflict {
-    /// What was wanted, unless that is what is in the way.
-    fn wanted_by(&self) -> String {
+    pub(crate) fn new(blocked_on: Target, claims: &[Claim], blocker: Blocker) -> Self {
+        Self { blocked_on, wanted: targets_of(claims), blocker, sessions: Vec::new() }
+    }
+
+    /// Returns the text about the blocking sessions.
+    fn blocked_by(&self) -> String {
+        if self.sessions.is_empty() {
+            return String::new();
+        }
+        format!(": {}", list(&self.sessions, |session| session.describe(&self.blocked_on)))
+    }
+
+    /// Returns the text about the requested targets, unless the blocked node is the only one.
+    fn wanted_clause(&self) -> String {
         let is_the_same = self.wanted == [self.blocked_on.clone()];
-        if is_the_same { String::new() } else { wanted_by(&self.wanted) }
+        if is_the_same { String::new() } else { wanted_clause(&self.wanted) }
     }
 }
 
-/// What a [backend](crate::backend) fails with.
+/// Errors for [backends](crate::backend).
 impl Error {
-    /// It is not free, and waiting was not asked for: [`is_would_block`](Self::is_would_block).
+    /// A node is not free, and the request does not wait: [`is_would_block`](Self::is_would_block).
     pub fn would_block(conflict: LockConflict) -> Self {
         LockError::WouldBlock(conflict).into()
     }
 
-    /// It did not become free in time: [`is_timeout`](Self::is_timeout).
+    /// A node did not become free in time: [`is_timeout`](Self::is_timeout).
     pub fn timeout(conflict: LockConflict, waited: Duration) -> Self {
         LockError::Timeout { conflict, waited }.into()
     }
 
-    /// An extension waits for somebody who waits for it: [`is_deadlock`](Self::is_deadlock). The hold is as before.
+    /// An extension waits for a holder that waits for it: [`is_deadlock`](Self::is_deadlock). The hold is as before.
     pub fn deadlock(conflict: LockConflict) -> Self {
         LockError::Deadlock(conflict).into()
     }
 
-    /// An extension would have to wait where nobody could notice a deadlock: [`is_deadlock`](Self::is_deadlock). The
-    /// hold keeps what it had.
+    /// An extension would have to wait where a deadlock cannot be detected: [`is_deadlock`](Self::is_deadlock). The hold
+    /// is as before.
     pub fn out_of_order(conflict: LockConflict) -> Self {
         LockError::OutOfOrder(conflict).into()
     }
 
-    /// It was held, and is no more: [`is_lost`](Self::is_lost). `why` goes on after "the lock of … is lost:".
+    /// The locks are not held any more: [`is_lost`](Self::is_lost). `why` continues the message "the lock of … is lost:".
     pub fn lost(targets: impl IntoIterator<Item = Target>, why: impl Into<String>) -> Self {
         LockError::Lost { targets: targets.into_iter().collect(), why: why.into() }.into()
     }
 
-    /// What the backend stands on failed; the failure is the source.
+    /// The system under the backend failed; its error is the source.
     pub fn backend(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Error(Box::new(Repr::Backend(source.into())))
     }
 }
 
-/// What is in the way of a lock that was not taken; see [`Error::blocker`].
+/// The kind of blocker of a lock that was not acquired; see [`Error::blocker`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Blocker {
-    /// Someone holds the node in a mode that conflicts.
+    /// Another owner holds the node in a conflicting mode.
     Holder,
-    /// Nobody holds it so, but someone waits for it who came first.
+    /// No holder conflicts, but another owner waits for the node and came first.
     Waiter,
-    /// One of these: the server does not tell which.
+    /// A holder or a waiter: the server does not report which.
     HolderOrWaiter,
-    /// Nobody, when it was looked at: it had just become free, or the server was slow to answer.
+    /// No blocker was found: the node had just become free, or the server was slow to answer.
     Nobody,
 }
 
 impl Blocker {
-    /// Behind "`u1` is".
+    /// The text after "`u1` is".
     fn state(self) -> &'static str {
         match self {
             Blocker::Holder => "locked by someone else",
@@ -152,7 +172,7 @@ impl Blocker {
         }
     }
 
-    /// Behind "waiting for `u1`,".
+    /// The text after "waiting for `u1`,".
     fn clause(self) -> &'static str {
         match self {
             Blocker::Holder => "which someone else has locked",
@@ -165,17 +185,53 @@ impl Blocker {
     }
 }
 
-/// What has become of a caller's transaction when locks could not be taken in it.
+/// A session of a server that blocks a lock; see [`Error::blocking_sessions`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BlockingSession {
+    /// The session's id on the server.
+    pub pid: i64,
+    /// The client's own name, such as `billing/rebuild-index@web-3:4711`. `None` if the session is not one of hierlock, or
+    /// the account may not see the name.
+    pub client: Option<String>,
+    /// The account and the client's address: `app@10.0.0.7`.
+    pub account: Option<String>,
+    /// The time for which the session has held or waited for its locks.
+    pub age: Option<Duration>,
+    /// The node that the session holds or waits for in the requested slot: the requested node, or another one with the same
+    /// slot.
+    pub target: Option<Target>,
+}
+
+impl BlockingSession {
+    /// `cron@web-3:4711 (session 12, root@localhost, for 1.5 s)`
+    fn describe(&self, wanted: &Target) -> String {
+        let mut details = vec![format!("session {}", self.pid)];
+        let account = self.account.iter().cloned();
+        details.extend(account.chain(self.age.map(|age| format!("for {}", duration_text(age)))));
+        let details = details.join(", ");
+        let other = self.target.as_ref().filter(|target| *target != wanted);
+        let other = other.map(|target| format!(" with `{target}`, which has the same slot"));
+        let other = other.unwrap_or_default();
+        match &self.client {
+            Some(client) => format!("{client} ({details}){other}"),
+            None => format!("{details}{other}"),
+        }
+    }
+}
+
+/// The state of a caller's transaction after locks could not be acquired in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TransactionState {
-    /// It can go on as if nothing had been asked.
+    /// The transaction can continue, and holds no additional lock.
     AsBefore,
-    /// It can go on, but keeps the locks that it got before the failure until it ends (InnoDB gives back none alone).
+    /// The transaction can continue, but holds the locks that it got before the failure until it ends (InnoDB cannot
+    /// release single locks).
     KeepsSome,
-    /// The server has rolled it back, as the victim of a deadlock: begin it again.
+    /// The server has rolled back the transaction, as the victim of a deadlock: begin it again.
     RolledBack,
-    /// Its connection is of no more use.
+    /// The connection is lost, and the transaction with it.
     Gone,
 }
 
@@ -192,27 +248,22 @@ impl fmt::Display for TransactionState {
     }
 }
 
-fn wanted_by(wanted: &[Target]) -> String {
+fn wanted_clause(wanted: &[Target]) -> String {
     if wanted.is_empty() { String::new() } else { format!(" (wanted: {})", paths(wanted)) }
 }
 
-fn after(waited: Option<Duration>) -> String {
+fn waited_clause(waited: Option<Duration>) -> String {
     waited.map(|waited| format!(", also after {}", duration_text(waited))).unwrap_or_default()
 }
 
-/// Names up to three targets and counts the rest.
 fn paths(targets: &[Target]) -> String {
-    let named: Vec<_> = targets.iter().take(3).map(|target| format!("`{target}`")).collect();
-    let more = targets.len() - named.len();
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    named.join(", ") + &more
+    list(targets, |target| format!("`{target}`"))
 }
 
-/// A duration as a person writes it.
-pub(super) fn duration_text(duration: Duration) -> String {
-    if duration < Duration::from_secs(1) {
-        format!("{} ms", duration.as_millis())
-    } else {
-        format!("{:.1} s", duration.as_secs_f64())
-    }
+/// Returns the texts of the first items, and the number of the others.
+fn list<T>(items: &[T], text: impl Fn(&T) -> String) -> String {
+    let named: Vec<_> = items.iter().take(MAX_NAMED).map(text).collect();
+    let rest = items.len() - named.len();
+    let suffix = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+    named.join(", ") + &suffix
 }

@@ -1,4 +1,4 @@
-//! One public error with questions to ask it. What it is made of stays private and mirrors the modules.
+//! One public error with methods that classify it. The kinds are private and mirror the modules.
 
 mod lock;
 #[cfg(feature = "_driver")]
@@ -6,9 +6,7 @@ mod sql;
 mod usage;
 
 pub(crate) use lock::LockError;
-#[cfg(feature = "_driver")]
-use lock::duration_text;
-pub use lock::{Blocker, LockConflict, TransactionState};
+pub use lock::{Blocker, BlockingSession, LockConflict, TransactionState};
 #[cfg(feature = "_driver")]
 pub(crate) use sql::{SqlError, TableError};
 pub(crate) use usage::{TargetError, UrlError};
@@ -24,11 +22,11 @@ use hierlock_engine::printable;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// What hierlock returns.
+/// The result of hierlock's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why something could not be done. Its message names the target by its path; ask it what it means
-/// instead of reading the message.
+/// The error of hierlock's functions. The message names the target by its path. Programs should call the methods instead
+/// of parsing the message.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -67,13 +65,13 @@ enum Repr {
     Optimistic(OptimisticError),
 }
 
-/// What an error means to a caller. Each means one thing.
+/// The meaning of an error for a caller. Each error has one kind.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(
     not(all(feature = "toolbox", feature = "_driver")),
-    allow(dead_code, reason = "some are of the toolbox, or of databases")
+    allow(dead_code, reason = "some kinds are of the toolbox or of databases")
 )]
-enum ErrorKind {
+pub(crate) enum ErrorKind {
     Timeout,
     Deadlock,
     WouldBlock,
@@ -87,7 +85,7 @@ enum ErrorKind {
     Other,
 }
 
-/// A lock file could not be used.
+/// Errors of lock files. Mirrors `file`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FileError {
     #[error("cannot {doing} `{}`: {source}", path.display())]
@@ -104,8 +102,10 @@ pub(crate) enum FileError {
         path.display()
     )]
     Replaced { path: PathBuf },
-    #[error("no place for the lock file: set XDG_RUNTIME_DIR or HOME, or name one with file:PATH")]
-    NoPlace,
+    #[error(
+        "no directory for the lock file: set XDG_RUNTIME_DIR or HOME, or name a file with file:PATH"
+    )]
+    NoDirectory,
 }
 
 impl FileError {
@@ -117,38 +117,39 @@ impl FileError {
     }
 }
 
-/// The questions that an error answers with yes if it is of one kind.
-macro_rules! questions {
-    ($($(#[$doc:meta])* $question:ident: $kind:ident,)*) => {
+/// Methods that return whether an error is of one kind.
+macro_rules! kind_methods {
+    ($($(#[$doc:meta])* $method:ident: $kind:ident,)*) => {
         impl Error {
             $($(#[$doc])*
-            pub fn $question(&self) -> bool {
+            pub fn $method(&self) -> bool {
                 self.kind() == ErrorKind::$kind
             })*
         }
     };
 }
 
-questions! {
-    /// The deadline came first.
+kind_methods! {
+    /// Returns whether the deadline came first.
     is_timeout: Timeout,
-    /// Waiting would have been, or could have been, for ever.
+    /// Returns whether there was a deadlock, or one that would not have been detected was possible.
     is_deadlock: Deadlock,
-    /// It was not free, and waiting was not asked for.
+    /// Returns whether a node was not free and the request did not wait.
     is_would_block: WouldBlock,
-    /// A row or a table that should be there is not, or is that of an older release.
+    /// Returns whether a row or a table is missing, or the table is that of an older release.
     is_not_provisioned: NotProvisioned,
-    /// The tables of leases or of queues were upgraded by a newer release of hierlock, and this one cannot use them.
+    /// Returns whether the tables of leases or of queues were upgraded by a newer release of hierlock, so that this one
+    /// cannot use them.
     is_newer_schema: NewerSchema,
-    /// It was held, and is no more: a lock, a lease, or the run of a job.
+    /// Returns whether a lock, a lease or the claim of a job is not held any more.
     is_lost: Lost,
-    /// Somebody else has a lease there.
+    /// Returns whether another owner holds a lease of the node.
     is_held: Held,
-    /// The row is at another version than expected: somebody else changed it.
+    /// Returns whether the row has another version than expected, because another writer changed it.
     is_stale: Stale,
-    /// There is no such row.
+    /// Returns whether the row does not exist.
     is_missing: Missing,
-    /// Was the request itself wrong: an ID, a path, a mode, a URL, a column?
+    /// Returns whether an argument was invalid: an ID, a path, a mode, a URL, a column.
     is_usage: Usage,
 }
 
@@ -163,24 +164,11 @@ impl Error {
             #[cfg(feature = "_driver")]
             Repr::Table(error) => error.kind(),
             #[cfg(all(feature = "toolbox", feature = "_driver"))]
-            Repr::Lease(error) => match error {
-                LeaseError::Held { .. } => ErrorKind::Held,
-                LeaseError::Lost { .. } => ErrorKind::Lost,
-                error if error.is_usage() => ErrorKind::Usage,
-                _ => ErrorKind::Other,
-            },
+            Repr::Lease(error) => error.kind(),
             #[cfg(all(feature = "toolbox", feature = "_driver"))]
-            Repr::Queue(QueueError::Lost { .. }) => ErrorKind::Lost,
+            Repr::Queue(error) => error.kind(),
             #[cfg(all(feature = "toolbox", feature = "_driver"))]
-            Repr::Queue(_) => ErrorKind::Usage,
-            #[cfg(all(feature = "toolbox", feature = "_driver"))]
-            Repr::Optimistic(error) => match error {
-                OptimisticError::Stale { .. } => ErrorKind::Stale,
-                OptimisticError::Missing => ErrorKind::Missing,
-                OptimisticError::WouldBlock { .. } => ErrorKind::WouldBlock,
-                error if error.is_usage() => ErrorKind::Usage,
-                _ => ErrorKind::Other,
-            },
+            Repr::Optimistic(error) => error.kind(),
         }
     }
 
@@ -192,13 +180,13 @@ impl Error {
         }
     }
 
-    /// May the same call succeed when tried again? After a deadlock: with everything released.
+    /// Returns whether the same call may succeed when tried again. After a deadlock: with all locks released.
     pub fn is_retryable(&self) -> bool {
         use ErrorKind::{Deadlock, Held, Timeout, WouldBlock};
         matches!(self.kind(), Timeout | Deadlock | WouldBlock | Held)
     }
 
-    /// After [`acquire_in`](crate::Hierlock::acquire_in): what has become of the caller's transaction.
+    /// Returns the state of the caller's transaction, after [`acquire_in`](crate::Hierlock::acquire_in).
     pub fn transaction_state(&self) -> Option<TransactionState> {
         match &*self.0 {
             Repr::Lock(LockError::InTransaction { state, .. }) => Some(*state),
@@ -206,13 +194,22 @@ impl Error {
         }
     }
 
-    /// The node that was in the way of a lock, where one was: after a timeout, a refusal or a deadlock.
-    pub fn blocked_on(&self) -> Option<&Target> {
-        self.lock()?.conflict().map(|conflict| &conflict.blocked_on)
+    pub(crate) fn conflict(&self) -> Option<&LockConflict> {
+        self.lock()?.conflict()
     }
 
-    /// After a timeout or a refusal: whether [that node](Self::blocked_on) is held by someone else, or only
-    /// waited for by someone who came first.
+    /// Returns the node that was not free, after a timeout, a refusal or a deadlock.
+    pub fn blocked_on(&self) -> Option<&Target> {
+        self.conflict().map(|conflict| &conflict.blocked_on)
+    }
+
+    /// Returns the blocking sessions that the server reported, after a timeout or a refusal.
+    pub fn blocking_sessions(&self) -> &[BlockingSession] {
+        self.conflict().map_or(&[], |conflict| &conflict.sessions)
+    }
+
+    /// Returns whether [the node](Self::blocked_on) is held by another owner, or only waited for by one that came first,
+    /// after a timeout or a refusal.
     pub fn blocker(&self) -> Option<Blocker> {
         match self.lock()? {
             LockError::Timeout { conflict, .. } | LockError::WouldBlock(conflict) => {
@@ -225,7 +222,7 @@ impl Error {
 
 #[cfg(all(feature = "toolbox", feature = "_driver"))]
 impl Error {
-    /// Who has a lease there; of several the one that lasts longest.
+    /// Returns the lease that is held by another owner; of several, the one that expires last.
     pub fn lease_holder(&self) -> Option<&LeaseInfo> {
         match &*self.0 {
             Repr::Lease(LeaseError::Held { holder, .. }) => Some(holder),
@@ -233,7 +230,7 @@ impl Error {
         }
     }
 
-    /// Why a lease is lost.
+    /// Returns why a lease is lost.
     pub fn lost_lease(&self) -> Option<&LeaseLoss> {
         match &*self.0 {
             Repr::Lease(LeaseError::Lost { cause, .. }) => Some(cause),
@@ -242,7 +239,7 @@ impl Error {
     }
 }
 
-/// On one line, with nothing in it that a terminal would obey: what a person or a server said may hold anything.
+/// Writes one line without control characters: paths, names and messages of servers may contain any.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&printable(&self.0.to_string()))
@@ -286,26 +283,27 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_one_pointer_wide_and_travels_between_threads() {
-        fn travels<T: Send + Sync + 'static>() {}
-        travels::<Error>();
+    fn an_error_is_one_pointer_wide_and_send_and_sync() {
+        fn is_send_and_sync<T: Send + Sync + 'static>() {}
+        is_send_and_sync::<Error>();
         assert_eq!(size_of::<Result<(), Error>>(), size_of::<usize>());
     }
 
-    /// A path or a name may hold what clears a terminal, or looks like a line of its own.
+    /// A path or a name may contain an escape sequence that clears a terminal, or a line break.
     #[test]
-    fn a_message_is_one_line_that_does_nothing_to_a_terminal() {
+    fn a_message_is_one_line_without_control_characters() {
         let error = "u1/\u{1b}[2J/a\nb\u{9b}/x%".parse::<Target>().unwrap_err();
         assert!(error.to_string().contains(r"u1/\u{1b}[2J/a\nb\u{9b}/x%"), "{error}");
     }
 
     #[test]
-    fn each_error_answers_its_question_and_names_its_target() {
+    fn each_error_has_one_kind_and_names_its_target() {
         let waited = Duration::from_millis(300);
         let conflict = |blocked_on: &str, wanted: &str, blocker| LockConflict {
             blocked_on: target(blocked_on),
             wanted: vec![target(wanted)],
             blocker,
+            sessions: Vec::new(),
         };
         let below = || conflict("u1/a1", "u1/a1/r1", Blocker::Holder);
         let root = |blocker| conflict("u1", "u1", blocker);
@@ -341,7 +339,7 @@ mod tests {
             (missing.into(), NotProvisioned, "level 2, bucket 7"),
             (lost, Lost, "`u1`, `u1`, `u1` and 2 more is lost: gone"),
         ];
-        for (error, kind, says) in cases {
+        for (error, kind, expected) in cases {
             let answers = [
                 (error.is_timeout(), Timeout),
                 (error.is_deadlock(), Deadlock),
@@ -353,7 +351,7 @@ mod tests {
             assert!(answers.iter().all(|(answer, of)| *answer == (*of == kind)), "{error}");
             let is_retryable = ![NotProvisioned, Lost].contains(&kind);
             assert_eq!(error.is_retryable(), is_retryable, "{error}");
-            assert!(error.to_string().contains(says), "{error}");
+            assert!(error.to_string().contains(expected), "{error}");
         }
     }
 }

@@ -1,16 +1,15 @@
-//! What a server or a database has not done. Mirrors `sql` and `database`.
+//! Errors of servers and databases. Mirrors `sql` and `database`.
 
 #![cfg_attr(
     not(all(feature = "toolbox", feature = "_server")),
-    allow(dead_code, reason = "some errors are of servers alone, or of the toolbox")
+    allow(dead_code, reason = "some errors are only of servers or of the toolbox")
 )]
 
-use super::{Error, ErrorKind, Repr, duration_text};
+use super::{Error, ErrorKind, Repr};
 use crate::database::Schema;
 use hierlock_engine::{ColumnError, InvalidName, ServerError, error_message};
-use std::time::Duration;
 
-/// Mirrors `sql`. A URL may hold a password, so servers are named by host and port.
+/// Mirrors `sql`. A URL may contain a password, so messages name servers by host and port.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SqlError {
     #[error(transparent)]
@@ -26,12 +25,6 @@ pub(crate) enum SqlError {
     RebucketUnfinished { server: String, fence: u32 },
     #[error("the task that talks to {server} has ended, for its runtime is shutting down")]
     NoRuntime { server: String },
-    #[error(
-        "{server} could not be told within {} to end what this client has given up; it keeps those locks \
-         until it notices by itself",
-        duration_text(*limit)
-    )]
-    NotClosed { server: String, limit: Duration },
     #[error("a lock on {server} has no {asked}; ask for the connection of that server")]
     OtherConnection { server: String, asked: &'static str },
     #[error("the transaction is not one of {server}, where the locks are")]
@@ -48,12 +41,12 @@ pub(crate) enum SqlError {
     CommitUnknown { server: String, source: sqlx::Error },
 }
 
-/// Mirrors `database`, and what the toolbox does in it.
+/// Mirrors `database` and the toolbox on it.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TableError {
     #[error("cannot {doing}: {}", error_message(source))]
     Failed { doing: &'static str, source: sqlx::Error },
-    #[error("its tables are not in the database; run `{}`", schema.command)]
+    #[error("the {} tables are missing in the database; run `{}`", schema.part, schema.command)]
     NotProvisioned { schema: Schema },
     #[error(
         "cannot {doing}: the {} tables are not as this release of hierlock knows them ({}); run `{}`, or \
@@ -89,7 +82,7 @@ impl SqlError {
             Self::OtherTransaction { .. }
             | Self::OtherConnection { .. }
             | Self::NoOwnTransaction => ErrorKind::Usage,
-            Self::NotClosed { .. } => ErrorKind::Timeout,
+            Self::Server(ServerError::NotClosed { .. }) => ErrorKind::Timeout,
             _ => ErrorKind::Other,
         }
     }
@@ -114,35 +107,30 @@ impl Error {
         }
     }
 
-    /// What the driver said, if it was the driver.
+    /// Returns the driver's error, if there is one.
     pub(crate) fn sql_source(&self) -> Option<&sqlx::Error> {
         match &*self.0 {
-            Repr::Sql(SqlError::Server(error)) => error.source_of_driver(),
+            Repr::Sql(SqlError::Server(error)) => error.driver_error(),
             Repr::Table(TableError::Failed { source, .. }) => Some(source),
             Repr::Table(TableError::OtherForm { source, .. }) => Some(source),
             _ => None,
         }
     }
 
-    /// There was no way to connect to the server.
+    /// Returns whether the server could not be reached.
     pub(crate) fn is_no_connection(&self) -> bool {
         matches!(&*self.0, Repr::Sql(SqlError::Server(error)) if error.is_no_connection())
     }
 
-    /// There are no tables that this release can work with, and waiting does not change that.
-    pub(crate) fn is_unfit(&self) -> bool {
+    /// Returns whether the tables cannot be used by this release, so that a retry is useless.
+    pub(crate) fn is_unusable_schema(&self) -> bool {
         self.is_not_provisioned() || self.is_newer_schema()
     }
 }
 
 impl From<ServerError> for Error {
     fn from(error: ServerError) -> Self {
-        match error {
-            ServerError::NotClosed { server, limit } => {
-                SqlError::NotClosed { server, limit }.into()
-            }
-            error => SqlError::Server(error).into(),
-        }
+        SqlError::Server(error).into()
     }
 }
 

@@ -1,10 +1,10 @@
-//! What was written down wrongly: a target, a tree, or a URL.
+//! Errors in the arguments of a caller: a target, a tree, or a URL.
 
 use super::Error;
 use crate::{Buckets, Hierarchy, Target};
 use hierlock_engine::{ServerUrl, UrlParameterError};
 
-/// Mirrors `target`, `hierarchy`, `mode`, `key` and `plan`: something was written down wrongly.
+/// Mirrors `target`, `hierarchy`, `mode`, `key` and `plan`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TargetError {
     #[error("the ID at level {level} has {bytes} bytes; an ID has 1 to 255 bytes of UTF-8")]
@@ -34,7 +34,7 @@ pub(crate) enum TargetError {
     NoTarget,
 }
 
-/// Mirrors `client`: the URL does not lead to a backend.
+/// Mirrors `client`: the URL is invalid.
 #[cfg_attr(not(feature = "_server"), allow(dead_code, reason = "only servers need it"))]
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UrlError {
@@ -58,19 +58,19 @@ pub(crate) enum UrlError {
     Server { why: String },
     #[error("`{name}` is {right}, not `{value}`")]
     Parameter { name: &'static str, value: String, right: &'static str },
-    #[error("`{name}` is given by the URL and by the program; leave it away in one of them")]
+    #[error("`{name}` is given by the URL and by the program; remove one of them")]
     GivenTwice { name: &'static str },
     #[error(transparent)]
     UnknownParameter(UrlParameterError),
     #[error("{dialect} has no advisory locks; its strategies are striped, per-id and on-demand")]
     NoAdvisory { dialect: &'static str },
     #[error(
-        "there is nothing to provision for advisory keys, which postgres: has unless told; name \
+        "there is nothing to provision for advisory keys, the default of postgres:; name \
          ?strategy=striped or ?strategy=per-id if clients are to lock rows there"
     )]
     NothingToProvision,
     #[error(
-        "the strategy {strategy} has rows by ID: it has no buckets, and nobody knows which rows there must be"
+        "the strategy {strategy} has rows by ID: it has no buckets, and the needed rows are not known"
     )]
     NotStriped { strategy: &'static str },
     #[error("the strategy {strategy} has rows for all nodes; adding some is for ?strategy=per-id")]

@@ -1,11 +1,10 @@
-//! The backend of `file:`: walks a plan byte by byte.
+//! The backend of `file:`: locks the bytes of a plan one by one.
 
 use super::lock_file::LockFile;
 use super::{MODES, SLOTS, token};
 use crate::backend::{AcquireRequest, Backend, FencingHold, Hold, WaitLimit};
 use crate::error::{FileError, LockConflict};
-use crate::plan::targets_of;
-use crate::registry::{Record, Registry, RegistryEntry};
+use crate::registry::{Registry, RegistryEntry};
 use crate::{
     Blocker, Error, Hierarchy, Holder, Mode, ModeSet, Plan, Result, SlotMode, Slots, Step, Target,
 };
@@ -14,12 +13,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often [`FileHold::lost`] looks whether the file is still in place.
+/// How often [`FileHold::lost`] checks whether the file is still in place.
 const IN_PLACE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a file that is replaced while it is being locked is opened again.
+/// The maximum number of times that an acquire opens a file that is replaced while it is being locked.
 const MAX_REOPENS: usize = 20;
 
-/// The backend of `file:`, which is for Linux.
+/// The backend of `file:`, on Linux.
 #[derive(Debug)]
 pub struct FileBackend {
     path: Arc<Path>,
@@ -28,15 +27,12 @@ pub struct FileBackend {
 }
 
 impl FileBackend {
-    /// Opens a lock file, and makes it if it is not there.
-    ///
-    /// # Errors
-    /// It cannot be opened or locked, or this is not Linux.
+    /// Opens a lock file, and creates it if it does not exist. Fails if that is impossible, or on systems other than Linux.
     pub fn open(path: &Path, hierarchy: Hierarchy) -> Result<Self> {
         // A later change of the working directory must not lead to another file.
-        let path = std::path::absolute(path).map_err(FileError::io("find the place of", path))?;
+        let path = std::path::absolute(path).map_err(FileError::io("resolve the path", path))?;
         let path = Arc::from(path);
-        // A shared lock of a byte that is no slot disturbs nobody.
+        // Checks that the file can be locked. The byte is no slot, and the lock is shared, so nothing is blocked.
         const NO_SLOT: u64 = i64::MAX as u64;
         LockFile::open(&path)?.set(NO_SLOT, Some(SlotMode::Shared))?;
         Ok(Self { path, hierarchy, registry: Arc::default() })
@@ -79,9 +75,9 @@ impl Backend for FileBackend {
     }
 }
 
-/// Bytes of one open file description; closing it frees them.
+/// Locked bytes of one open file description; closing it releases them.
 #[derive(Debug)]
-#[must_use = "dropping it frees the lock"]
+#[must_use = "dropping the hold releases the lock"]
 pub struct FileHold {
     file: LockFile,
     entry: RegistryEntry,
@@ -89,32 +85,29 @@ pub struct FileHold {
 }
 
 impl FileHold {
-    /// Takes the bytes of a plan beyond those that are held. Dropped or failed before its end, the hold is what it was.
+    /// Locks the bytes of a plan that are not held yet. If the future fails or is dropped, the hold is as before.
     async fn take(&self, plan: &Plan, limit: WaitLimit) -> Result<()> {
         let steps: Vec<Step> = plan.steps().collect();
         let mut undo = UndoOnDrop { file: &self.file, bytes: Vec::new() };
-        for (place, step) in steps.iter().enumerate() {
-            let look =
-                |record: &mut Record| (record.held(plan, step), record.is_after_all(plan, step));
-            let (held, in_order) = self.entry.with(look);
+        for (index, step) in steps.iter().enumerate() {
+            let (held, in_order) = self
+                .entry
+                .with(|record| (record.held(plan, step), record.is_after_all(plan, step)));
             let mode = held.map_or(step.mode, |held| held.join(step.mode));
             if held == Some(mode) {
                 continue;
             }
             if !self.file.set(step.slot, Some(mode))? {
-                let conflict = LockConflict {
-                    blocked_on: step.target.clone(),
-                    wanted: targets_of(plan.claims()),
-                    // The kernel lets everybody past those who wait.
-                    blocker: Blocker::Holder,
-                };
+                // The kernel has no queue order, so a waiter never blocks.
+                let (node, blocker) = (step.target.clone(), Blocker::Holder);
+                let conflict = LockConflict::new(node, plan.claims(), blocker);
                 if !limit.waits() {
                     return Err(Error::would_block(conflict));
                 }
                 if !in_order {
                     return Err(Error::out_of_order(conflict));
                 }
-                let _listed = self.entry.waits(plan, &steps[..place], step);
+                let _wait_guard = self.entry.waits(plan, &steps[..index], step);
                 let mut wait = self.file.wait(step.slot, mode)?;
                 let timeout = |waited| Err(Error::timeout(conflict, waited));
                 limit.limit(wait.done()).await.unwrap_or_else(timeout)?;
@@ -131,7 +124,7 @@ impl FileHold {
     }
 }
 
-/// The bytes of a plan that is half taken, and how they were held before. Dropped, it puts them back.
+/// The bytes that an unfinished plan has locked, with their modes before. Dropping it restores those modes.
 struct UndoOnDrop<'a> {
     file: &'a LockFile,
     bytes: Vec<(u64, Option<SlotMode>)>,
@@ -140,9 +133,9 @@ struct UndoOnDrop<'a> {
 impl Drop for UndoOnDrop<'_> {
     fn drop(&mut self) {
         for (byte, before) in self.bytes.iter().rev() {
-            // Freeing and weakening never wait and never fail on a file that is open and was locked.
+            // Unlocking and downgrading never wait, and never fail on an open file that was locked.
             if let Err(error) = self.file.set(*byte, *before) {
-                tracing::error!(%error, "a byte could not be given back");
+                tracing::error!(%error, "a byte of the lock file could not be unlocked");
             }
         }
     }
@@ -160,7 +153,7 @@ impl Hold for FileHold {
         let why = match self.file.is_in_place() {
             Ok(true) => return Ok(()),
             Ok(false) => REPLACED.to_owned(),
-            Err(error) => format!("its lock file cannot be looked at: {error}"),
+            Err(error) => format!("its lock file cannot be checked: {error}"),
         };
         Err(self.lost_because(why))
     }

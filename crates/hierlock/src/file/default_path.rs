@@ -1,21 +1,18 @@
-//! Where the lock file is when nobody names one.
+//! The default path of the lock file.
 
 use crate::error::{FileError, Result};
 use std::path::PathBuf;
 
-/// The lock file of this user: in the runtime directory (`$XDG_RUNTIME_DIR`, or `/run/user/UID`
-/// where that exists), else in the state directory (`$XDG_STATE_HOME`, or `~/.local/state`).
+/// Returns the path of this user's lock file: in the runtime directory (`$XDG_RUNTIME_DIR`, or `/run/user/UID` where that
+/// exists), else in the state directory (`$XDG_STATE_HOME`, or `~/.local/state`).
 ///
-/// Two programs share a lock only if they find the same file: where one of them may run without a
-/// session (cron, a service), name the file.
-///
-/// # Errors
-/// Neither directory is known.
+/// Two programs share a lock only if they use the same file. If one of them may run without a session (cron, a service),
+/// pass a path. Fails if neither directory is known.
 pub fn default_path() -> Result<PathBuf> {
     let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     choose(variable, session_directory())
         .map(|directory| directory.join("hierlock").join("locks"))
-        .ok_or_else(|| FileError::NoPlace.into())
+        .ok_or_else(|| FileError::NoDirectory.into())
 }
 
 fn choose(
@@ -28,7 +25,7 @@ fn choose(
         .or_else(|| variable("HOME").map(|home| home.join(".local/state")))
 }
 
-/// Where a session manager keeps the runtime directory, whether or not it told us.
+/// Returns the usual runtime directory of a session manager, even if `XDG_RUNTIME_DIR` is not set.
 fn session_directory() -> Option<PathBuf> {
     #[cfg(target_os = "linux")]
     let directory = Some(PathBuf::from(format!("/run/user/{}", nix::unistd::getuid())));
@@ -42,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runtime_then_state_then_home() {
+    fn the_runtime_directory_comes_before_the_state_directory_and_home() {
         let all = [("XDG_RUNTIME_DIR", "/r"), ("XDG_STATE_HOME", "/s"), ("HOME", "/h")];
         for (known, session, expected) in [
             (&all[..], Some("/run/user/1"), Some("/r")),

@@ -1,4 +1,4 @@
-//! The kernel's side: one byte of one open file description, taken at once or waited for.
+//! Locks on single bytes of an open file description, with or without waiting.
 
 use super::interrupt;
 use crate::error::{Error, FileError, Result};
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
-/// An open file description of its own: its locks are nobody else's, and end with it.
+/// An open file description. Its locks are not shared with any other description, and end with it.
 #[derive(Debug)]
 pub(super) struct LockFile {
     file: File,
@@ -29,7 +29,7 @@ impl LockFile {
         &self.path
     }
 
-    /// Opens the file, making it and its directory if they are not there.
+    /// Opens the file, and creates it and its directory if they do not exist.
     pub(super) fn open(path: &Arc<Path>) -> Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -44,9 +44,21 @@ impl LockFile {
         Ok(Self { file, path: path.clone() })
     }
 
-    /// Is the path still this file? Otherwise others, who open it now, lock something else.
+    /// Opens an unnamed temporary file twice. It is gone when both are closed.
+    pub(super) fn open_unnamed(directory: &Path) -> Result<[Self; 2]> {
+        let failed = || FileError::io("make a file without a name in", directory);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o600);
+        let first = options.clone().custom_flags(libc::O_TMPFILE).open(directory);
+        let first = first.map_err(failed())?;
+        let link = format!("/proc/self/fd/{}", first.as_raw_fd());
+        let second = options.open(link).map_err(failed())?;
+        Ok([first, second].map(|file| Self { file, path: Arc::from(directory) }))
+    }
+
+    /// Returns whether the path still leads to this file. If not, others that open the path lock another file.
     pub(super) fn is_in_place(&self) -> Result<bool> {
-        let failed = FileError::io("look at the lock file", &self.path);
+        let failed = FileError::io("check the lock file", &self.path);
         let ours = self.file.metadata().map_err(failed)?;
         match std::fs::metadata(&self.path) {
             Ok(theirs) => Ok((ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino())),
@@ -55,7 +67,7 @@ impl LockFile {
         }
     }
 
-    /// Takes a byte (or frees it: `None`) without waiting; `false` if someone else has it.
+    /// Locks a byte (or unlocks it: `None`) without waiting. Returns `false` if another description has locked it.
     pub(super) fn set(&self, byte: u64, mode: Option<SlotMode>) -> Result<bool> {
         match fcntl(&self.file, FcntlArg::F_OFD_SETLK(&range(byte, mode))) {
             Ok(_) => Ok(true),
@@ -64,7 +76,7 @@ impl LockFile {
         }
     }
 
-    /// Begins to wait for a byte that this description holds nothing of.
+    /// Starts to wait for a byte that this description has not locked.
     pub(super) fn wait(&self, byte: u64, mode: SlotMode) -> Result<KernelWait<'_>> {
         let failed = FileError::io("wait for a lock in", &self.path);
         Ok(KernelWait::start(self, byte, mode).map_err(failed)?)
@@ -81,8 +93,8 @@ impl LockFile {
     }
 }
 
-/// Closing frees only when every copy of the descriptor is closed, and a child that was forked in the
-/// meantime has one until it runs another program. So everything is freed by name.
+/// Closing releases the locks only when every copy of the descriptor is closed, and a child that was forked meanwhile has
+/// a copy until it runs another program. So all bytes are unlocked explicitly.
 impl Drop for LockFile {
     fn drop(&mut self) {
         let everything = libc::flock { l_len: 0, ..range(0, None) };
@@ -96,10 +108,10 @@ fn range(byte: u64, mode: Option<SlotMode>) -> libc::flock {
     let kind = match mode {
         None => libc::F_UNLCK,
         Some(SlotMode::Shared) => libc::F_RDLCK,
-        // The plan asks for nothing else; if it ever did, this is the safe side.
+        // A plan has only shared and exclusive; for any other mode exclusive would be safe.
         Some(_) => libc::F_WRLCK,
     };
-    // The constants are small, and a slot never has the sign bit.
+    // The constants fit, and a slot never has the sign bit.
     libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
@@ -109,18 +121,19 @@ fn range(byte: u64, mode: Option<SlotMode>) -> libc::flock {
     }
 }
 
-/// A thread that waits for one byte. Dropped before its end, the wait is over and the byte is free when `drop` returns.
+/// A thread that waits for one byte. If it is dropped before the wait ends, the wait is over and the byte is unlocked when
+/// `drop` returns.
 #[derive(Debug)]
 pub(super) struct KernelWait<'a> {
     file: &'a LockFile,
     byte: u64,
     outcome: oneshot::Receiver<Result<(), Errno>>,
     waiter: Arc<WaitThread>,
-    /// None when the byte is granted: then the thread has ended.
+    /// None when the byte is granted and the thread has ended.
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the thread works on; kept open until it has ended.
+/// The state that the thread uses. The description stays open until the thread has ended.
 #[derive(Debug)]
 struct WaitThread {
     description: OwnedFd,
@@ -129,31 +142,33 @@ struct WaitThread {
 
 impl<'a> KernelWait<'a> {
     fn start(file: &'a LockFile, byte: u64, mode: SlotMode) -> io::Result<Self> {
-        /// Enough: the thread calls one function.
+        /// Sufficient, since the thread calls only one function.
         const STACK_BYTES: usize = 64 * 1024;
         let signal = interrupt::signal()?;
         let description = file.file.as_fd().try_clone_to_owned()?;
         let waiter = Arc::new(WaitThread { description, cancelled: AtomicBool::new(false) });
         let (send, outcome) = oneshot::channel();
-        let on_thread = waiter.clone();
+        let shared = waiter.clone();
         let thread = std::thread::Builder::new()
             .name("hierlock-wait".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || {
-                interrupt::listen_only_to(signal);
-                // Nobody listens any more if the wait was cancelled.
-                let _ = send.send(on_thread.wait(byte, mode));
+                interrupt::block_all_except(signal);
+                // The receiver is gone if the wait was cancelled.
+                let _ = send.send(shared.wait(byte, mode));
             })?;
         Ok(Self { file, byte, outcome, waiter, thread: Some(thread) })
     }
 
+    /// Waits until the byte is locked.
+    ///
     /// # Cancel safety
     /// Can be called again. Dropping the `KernelWait` itself gives up.
     pub(super) async fn done(&mut self) -> Result<()> {
-        // The thread never ends without saying how, unless it panicked.
+        // The thread always sends its outcome, unless it panicked.
         let outcome = (&mut self.outcome).await.unwrap_or(Err(Errno::EINTR));
         outcome.map_err(|errno| self.file.refused(errno))?;
-        // It has said so as its last act.
+        // The thread ends right after it has sent its outcome.
         let _ = self.thread.take().map(JoinHandle::join);
         Ok(())
     }
@@ -175,11 +190,11 @@ impl Drop for KernelWait<'_> {
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else { return };
         self.waiter.cancelled.store(true, Ordering::SeqCst);
-        // A thread that is inside the call is interrupted by the signal. One that is about to make it would miss the
-        // signal; it finds another file behind its descriptor, where it need not wait. Either way it ends now.
+        // A thread inside the system call is interrupted by the signal. A thread that is about to make the call would miss
+        // the signal; its descriptor is now another file, where it does not wait. Either way the thread ends now.
         interrupt::end_wait(self.waiter.description.as_raw_fd(), thread.as_pthread_t());
         let _ = thread.join();
-        // It may have been granted in the meantime; the description itself may live on.
+        // The byte may have been granted meanwhile, and the description may live on.
         if let Err(error) = self.file.set(self.byte, None) {
             tracing::error!(%error, "a cancelled wait could not be undone");
         }
@@ -190,16 +205,16 @@ impl Drop for KernelWait<'_> {
 mod tests {
     use super::*;
 
-    /// A lock file, which is gone from its directory but can be locked.
+    /// Opens a lock file twice. Its directory is removed, but the file can still be locked.
     fn open_twice() -> (LockFile, LockFile) {
         let directory = tempfile::tempdir().unwrap();
         let path = Arc::from(directory.path().join("locks"));
         (LockFile::open(&path).unwrap(), LockFile::open(&path).unwrap())
     }
 
-    /// No file system at hand refuses these locks, so the answer of one is put in the kernel's mouth.
+    /// Common file systems support these locks, so the test passes the error codes directly.
     #[test]
-    fn a_file_system_without_such_locks_is_named() {
+    fn the_error_of_a_file_system_without_these_locks_says_what_to_do() {
         let (file, _) = open_twice();
         for errno in [Errno::EINVAL, Errno::ENOLCK, Errno::EOPNOTSUPP, Errno::ENOSYS] {
             let message = file.refused(errno).to_string();
@@ -209,8 +224,8 @@ mod tests {
         assert!(file.refused(Errno::EIO).to_string().starts_with("cannot lock"));
     }
 
-    /// The failure this prevents: a lock that stays for some milliseconds after its release, or for
-    /// ever, because another thread forked a child while it was held.
+    /// Prevents this failure: a lock stays held for some milliseconds after its release, or for ever, because another
+    /// thread forked a child meanwhile.
     #[test]
     fn a_copy_of_the_descriptor_does_not_keep_the_lock() {
         let (file, other) = open_twice();
@@ -218,12 +233,12 @@ mod tests {
         let copy = file.file.try_clone().unwrap();
         assert!(!other.set(7, Some(SlotMode::Shared)).unwrap());
         drop(file);
-        assert!(other.set(7, Some(SlotMode::Exclusive)).unwrap(), "the copy keeps it");
+        assert!(other.set(7, Some(SlotMode::Exclusive)).unwrap(), "the copy keeps the lock");
         drop(copy);
     }
 
-    /// The locks of one open file, in the kernel's own words: kind, mode, first and last byte. Unlike `/proc/locks`,
-    /// which skips lines while other processes take and free locks of theirs, this list is made in one piece.
+    /// Returns the locks of one open file as the kernel lists them: kind, mode, first and last byte. Unlike `/proc/locks`,
+    /// which skips lines while other processes lock and unlock, this list is consistent.
     fn locks_of(file: &LockFile) -> Vec<String> {
         let info = format!("/proc/self/fdinfo/{}", file.file.as_raw_fd());
         let info = std::fs::read_to_string(info).unwrap();
@@ -235,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn one_byte_is_locked_in_the_mode_asked_for() {
+    fn exactly_one_byte_is_locked_in_the_requested_mode() {
         let (file, other) = open_twice();
         let byte = (2 << 60) + 5;
         assert!(file.set(byte, Some(SlotMode::Shared)).unwrap());
@@ -245,7 +260,7 @@ mod tests {
         assert!(!other.set(byte, Some(SlotMode::Shared)).unwrap());
         assert!(other.set(byte + 1, Some(SlotMode::Exclusive)).unwrap());
         drop(file);
-        assert!(other.set(byte, Some(SlotMode::Shared)).unwrap(), "dropping frees");
+        assert!(other.set(byte, Some(SlotMode::Shared)).unwrap(), "dropping must unlock");
         assert!(other.set(byte, None).unwrap());
         let next = byte + 1;
         assert_eq!(locks_of(&other), [format!("OFDLCK WRITE {next} {next}")]);

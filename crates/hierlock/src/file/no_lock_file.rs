@@ -1,4 +1,4 @@
-//! The lock file where there are no open-file-description locks: it cannot be opened, with one clear error.
+//! The lock file on systems without open-file-description locks: opening it fails.
 
 use crate::error::{Result, UrlError};
 use crate::mode::SlotMode;

@@ -1,4 +1,4 @@
-//! What is special to files: threads that end, files that move, paths that cannot be opened.
+//! Tests of `file:` alone: waiting threads, replaced files, paths that cannot be opened.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use crate::{Error, Hierlock, Mode, Target};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::time::Duration;
 
-/// A client of a lock file in a directory of its own.
+/// Returns a client of a lock file in a new directory.
 async fn new_lock_file() -> (tempfile::TempDir, PathBuf, Hierlock) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("locks");
@@ -22,12 +22,12 @@ fn target(path: &str) -> Target {
     path.parse().unwrap()
 }
 
-/// Polls a future once.
+/// Polls a future once, and returns whether it is pending.
 fn is_pending(future: Pin<&mut impl Future>) -> bool {
     future.poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_pending()
 }
 
-/// The directories in `/proc` of this process's threads that wait in the kernel, by name.
+/// Returns the `/proc` directories of the threads that wait in the kernel.
 fn waiting_threads() -> Vec<PathBuf> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let is_waiting = |task: &PathBuf| {
@@ -37,7 +37,7 @@ fn waiting_threads() -> Vec<PathBuf> {
     tasks.filter_map(|task| Some(task.ok()?.path())).filter(is_waiting).collect()
 }
 
-/// The processor time a thread has used, in clock ticks.
+/// Returns the CPU time of a thread, in clock ticks.
 fn ticks(task: &Path) -> u64 {
     let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
     // After the name in parentheses: state, …, user time (12th), system time (13th).
@@ -45,10 +45,10 @@ fn ticks(task: &Path) -> u64 {
     fields.iter().skip(11).take(2).map(|field| field.parse::<u64>().unwrap_or(0)).sum()
 }
 
-/// A cancelled wait is over when the drop returns: its thread is gone and its byte is free. The
-/// moment of cancelling is varied, for a thread that is only about to wait must end as well.
+/// A cancelled wait is over when the drop returns: its thread has ended and its byte is free. The time of the
+/// cancellation varies, because a thread that is about to wait must end as well.
 #[tokio::test]
-async fn cancelling_ends_the_thread_whenever_it_comes() {
+async fn a_cancelled_wait_ends_its_thread_at_any_time() {
     let (_directory, _, locks) = new_lock_file().await;
     let held = locks.acquire(target("u1")).await.unwrap();
     for round in 0..300_u32 {
@@ -63,11 +63,11 @@ async fn cancelling_ends_the_thread_whenever_it_comes() {
     }
     drop(held);
     assert!(locks.try_acquire(target("u1")).await.unwrap().is_some());
-    assert!(no_thread_is_left());
+    assert!(wait_until_no_thread_waits(), "a waiting thread is left");
 }
 
-/// Other tests of this process may have waiters of their own: looks until there is none.
-fn no_thread_is_left() -> bool {
+/// Waits until there is no waiting thread, since other tests of this process may have some.
+fn wait_until_no_thread_waits() -> bool {
     (0..2_000).any(|_| {
         waiting_threads().is_empty() || {
             std::thread::sleep(Duration::from_millis(5));
@@ -77,7 +77,7 @@ fn no_thread_is_left() -> bool {
 }
 
 #[tokio::test]
-async fn a_waiting_thread_sleeps() {
+async fn a_waiting_thread_uses_no_cpu_time() {
     let (_directory, _, locks) = new_lock_file().await;
     let _held = locks.acquire(target("u1")).await.unwrap();
     let wait = locks.request(target("u1/a1")).within(Duration::from_millis(300)).acquire();
@@ -86,12 +86,12 @@ async fn a_waiting_thread_sleeps() {
         waiting_threads().iter().map(|task| ticks(task)).max()
     });
     assert!(waited.unwrap_err().is_timeout());
-    // A loop would have used 25 ticks in that time.
-    assert!(used.is_some_and(|used| used <= 2), "{used:?} ticks of processor time");
+    // A busy loop would use 25 ticks in that time.
+    assert!(used.is_some_and(|used| used <= 2), "{used:?} ticks of CPU time");
 }
 
 #[tokio::test]
-async fn a_removed_file_is_a_lost_lock() {
+async fn a_lock_is_lost_when_its_file_is_removed() {
     let (_directory, path, locks) = new_lock_file().await;
     let guard = locks.acquire(target("u1")).await.unwrap();
     assert!(tokio::time::timeout(Duration::from_millis(20), guard.lost()).await.is_err());
@@ -100,12 +100,12 @@ async fn a_removed_file_is_a_lost_lock() {
     assert!(error.is_lost() && !error.is_retryable(), "{error}");
     assert!(error.to_string().contains("`u1`"), "{error}");
     assert!(guard.release().await.unwrap_err().is_lost());
-    // Those who come now make it anew, and agree among themselves.
-    let _anew = locks.acquire(target("u1")).await.unwrap();
+    // The next acquire creates a new file, which excludes as before.
+    let _new = locks.acquire(target("u1")).await.unwrap();
     assert!(locks.try_acquire(target("u1/a1")).await.unwrap().is_none());
 }
 
-/// Whoever waited on a file that was replaced in the meantime goes on with the new one.
+/// If the lock file is replaced during a wait, the waiter continues with the new file.
 #[tokio::test]
 async fn a_waiter_follows_a_replaced_file() {
     let (_directory, path, locks) = new_lock_file().await;
@@ -114,27 +114,27 @@ async fn a_waiter_follows_a_replaced_file() {
         let locks = locks.clone();
         async move { locks.acquire(target("u1")).await }
     });
-    let waits = || locks.holders().into_iter().find(|holder| holder.waits.is_some()).map(|h| h.id);
-    while waits().is_none() {
+    let waiter_id =
+        || locks.holders().into_iter().find(|holder| holder.waits.is_some()).map(|h| h.id);
+    while waiter_id().is_none() {
         tokio::task::yield_now().await;
     }
-    let on_the_old_one = waits();
+    let id_on_old_file = waiter_id();
     std::fs::remove_file(&path).unwrap();
-    let anew = locks.acquire(target("u1")).await.unwrap();
+    let new = locks.acquire(target("u1")).await.unwrap();
     drop(old);
-    // Each try at the file is an entry of its own.
-    while waits() == on_the_old_one || waits().is_none() {
-        assert!(!waiter.is_finished(), "it must not take the old file for the lock");
+    // Each opening of the file has its own entry.
+    while waiter_id() == id_on_old_file || waiter_id().is_none() {
+        assert!(!waiter.is_finished(), "the lock of the old file must not count");
         tokio::task::yield_now().await;
     }
-    drop(anew);
+    drop(new);
     drop(waiter.await.unwrap().unwrap());
 }
 
-/// A wait that was granted but is dropped before its owner noticed: the byte must not stay with the
-/// guard that was being extended.
+/// A wait is granted and then dropped before it is polled again. The guard that was being extended must not keep the byte.
 #[tokio::test]
-async fn a_grant_that_nobody_noticed_is_given_back() {
+async fn a_granted_wait_that_is_dropped_releases_its_byte() {
     let (_directory, _, locks) = new_lock_file().await;
     for _ in 0..20 {
         let other = locks.acquire(target("u2/a1/r1")).await.unwrap();
@@ -143,7 +143,7 @@ async fn a_grant_that_nobody_noticed_is_given_back() {
             let mut extend = std::pin::pin!(guard.extend([target("u2/a1/r1")]));
             assert!(is_pending(extend.as_mut()));
             drop(other);
-            // Not free although the other is gone: then the waiting thread has it.
+            // When the byte is not free although the other guard is dropped, the waiting thread has locked it.
             while locks.try_acquire(target("u2/a1/r1")).await.unwrap().is_some() {}
         }
         assert!(locks.try_acquire(target("u2/a1/r1")).await.unwrap().is_some());
@@ -152,7 +152,7 @@ async fn a_grant_that_nobody_noticed_is_given_back() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_opened_says_why() {
+async fn the_error_of_a_file_that_cannot_be_opened_has_the_reason() {
     let (directory, path, _) = new_lock_file().await;
     let message = connect(&path.join("below")).await.unwrap_err().to_string();
     assert!(message.contains("below") && message.contains("directory"), "{message}");
@@ -160,8 +160,8 @@ async fn what_cannot_be_opened_says_why() {
     assert!(message.contains("open the lock file"), "{message}");
 }
 
-/// An upgrade from shared beside another reader could wait for ever, so it is refused at once; an
-/// update lock was exclusive from the start.
+/// An upgrade from shared could wait for ever beside another reader, so it fails at once. An update lock is exclusive from
+/// the start.
 #[tokio::test]
 async fn an_upgrade_that_could_deadlock_is_refused() {
     let (_directory, _, locks) = new_lock_file().await;

@@ -1,24 +1,23 @@
-//! Fencing tokens for the processes of one host: a number in a file beside the lock file, counted up
-//! under a lock of its own.
+//! Fencing tokens for the processes of one host: a number in a file beside the lock file, incremented under its own lock.
 
 use crate::error::{FileError, Result};
 use std::fs::OpenOptions;
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::path::Path;
 
-/// The next number. Held locks are not needed for it to be greater than all before.
+/// Returns the next number, which is greater than all before, even without holding a lock of the lock file.
 pub(super) fn next(lock_file: &Path) -> Result<u64> {
     let mut path = lock_file.as_os_str().to_owned();
     path.push(".token");
     let path = Path::new(&path);
-    Ok(count(path).map_err(FileError::io("count a token in", path))?)
+    Ok(increment(path).map_err(FileError::io("count a token in", path))?)
 }
 
-fn count(path: &Path) -> io::Result<u64> {
+fn increment(path: &Path) -> io::Result<u64> {
     use io::{Error, ErrorKind::InvalidData};
     let mut file =
         OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-    // Held for microseconds, by whoever counts.
+    // Held for microseconds.
     file.lock()?;
     let mut text = String::new();
     file.read_to_string(&mut text)?;
@@ -28,9 +27,9 @@ fn count(path: &Path) -> io::Result<u64> {
     };
     let next = last + 1;
     file.rewind()?;
-    // Never shorter than what was there, so that no moment leaves half a number.
+    // Always 20 digits: never shorter than the number before, so the file need not be truncated.
     write!(file, "{next:020}")?;
-    // Closing does not free it while a forked child has a copy of the descriptor.
+    // Closing does not unlock while a forked child has a copy of the descriptor.
     file.unlock()?;
     Ok(next)
 }
@@ -40,24 +39,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_token_is_greater_whoever_counts() {
+    fn tokens_increase_across_threads() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("locks");
-        let counted: Vec<u64> = std::thread::scope(|scope| {
+        let tokens: Vec<u64> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4)
                 .map(|_| scope.spawn(|| (0..50).map(|_| next(&path).unwrap()).collect::<Vec<_>>()))
                 .collect();
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
         });
-        let mut sorted = counted.clone();
+        let mut sorted = tokens.clone();
         sorted.sort_unstable();
         sorted.dedup();
         assert_eq!((sorted.len(), sorted.last()), (200, Some(&200)));
-        assert!(counted.chunks(50).all(|own| own.is_sorted()));
+        assert!(tokens.chunks(50).all(|of_one_thread| of_one_thread.is_sorted()));
     }
 
     #[test]
-    fn what_is_no_number_is_not_overwritten() {
+    fn a_token_file_without_a_number_is_not_overwritten() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("locks");
         std::fs::write(directory.path().join("locks.token"), "a diary").unwrap();

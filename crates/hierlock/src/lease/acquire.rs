@@ -1,16 +1,16 @@
 //! Acquiring a lease, in one transaction:
 //!
-//! 1. The slots of the node and of those above it are locked, in the order of the core's plan. From here
-//!    on nobody else can begin a lease that would be in the way.
-//! 2. The lease is written, unless there is a row of another owner on the node, above it or below it.
-//!    Mostly that was all: BEGIN goes along with 1, so it is three round trips. On SQLite, where there is
-//!    nothing to lock, this one statement is tried by itself before anything else.
-//! 3. Otherwise those rows are read. One that is live is the answer: not free. What has expired is
-//!    removed, and the lease is written.
+//! 1. Locks the slots of the node and its ancestors, in the order of a lock plan. From then on no other acquire can write a
+//!    conflicting lease.
+//! 2. Inserts the lease, unless another owner has a row on the node, above it or below it. Usually this is the end: BEGIN
+//!    is sent with step 1, so there are three round trips. On SQLite, which needs no slots, this statement is tried first,
+//!    outside of a transaction.
+//! 3. Otherwise reads those rows. If one is live, the node is not free. If all have expired, deletes them and inserts the
+//!    lease.
 //!
-//! Nothing that is locked is waited for after 1, so an acquire cannot be part of a deadlock. A lease that
-//! has expired but is locked was checked by a transaction, which is protected until it ends: then it
-//! counts as held. (Or it is just being removed; so it is looked at again for a moment.)
+//! After step 1 no lock is waited for, so an acquire cannot be part of a deadlock. An expired lease whose row is locked
+//! was checked by a transaction that has not ended, so it counts as held. (Or the row is just being deleted, so the acquire
+//! tries again for a moment.)
 
 use super::admin::remove_expired;
 use super::info::{self, LeaseInfo};
@@ -26,19 +26,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
-/// The pause before another try lies between these.
+/// The pause before the next attempt is random, between these.
 const MIN_PAUSE: Duration = Duration::from_millis(10);
 const MAX_PAUSE: Duration = Duration::from_millis(150);
-/// How long a lease that has expired but is locked may be on its way out.
+/// How long an acquire waits for the deletion of an expired lease whose row is locked.
 const REMOVAL_GRACE: Duration = Duration::from_millis(500);
-/// How long an acquire whose COMMIT has failed waits until its lease is taken back; a task goes on with that.
+/// How long an acquire whose COMMIT has failed waits for the deletion of its lease, which a task continues.
 const UNDO_WAIT: Duration = Duration::from_secs(1);
 const MAX_UNDO_PAUSE: Duration = Duration::from_secs(5);
 const CONFLICT_BATCH: usize = 100;
 
 impl Leases {
+    /// Acquires a lease. Deletes the lease again if `cancellation` is cancelled meanwhile.
+    ///
     /// # Cancel safety
-    /// None: only to be run to its end. If its caller has gone, the lease is given back.
+    /// None: the future must be run to its end.
     pub(super) async fn acquire_for(
         self,
         request: LeaseRequest,
@@ -46,28 +48,28 @@ impl Leases {
     ) -> Result<Lease> {
         let acquisition = Arc::new(Acquisition::new(self, request)?);
         let request = &acquisition.request;
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
-            let asked = Instant::now();
+            let sent_at = Instant::now();
             let holder = match acquisition.run().await? {
                 Ok(row) => {
                     if cancellation.is_cancelled() {
                         acquisition.undo(row).await;
                     }
-                    return Ok(acquisition.lease(row, asked));
+                    return Ok(acquisition.lease(row, sent_at));
                 }
                 Err(holder) => holder,
             };
             let grace = if holder.is_expired { REMOVAL_GRACE } else { Duration::ZERO };
-            let left = request.wait.max(grace).saturating_sub(begun.elapsed());
+            let left = request.wait.max(grace).saturating_sub(started.elapsed());
             let pause = MIN_PAUSE + (MAX_PAUSE - MIN_PAUSE).mul_f64(fastrand::f64());
-            let is_wanted = tokio::select! {
+            let is_cancelled = tokio::select! {
                 biased;
-                () = cancellation.cancelled() => false,
-                // The last try is at the very end.
-                () = sleep(pause.min(left)) => true,
+                () = cancellation.cancelled() => true,
+                // The last attempt is at the end of the wait.
+                () = sleep(pause.min(left)) => false,
             };
-            if left.is_zero() || !is_wanted {
+            if left.is_zero() || is_cancelled {
                 return Err(LeaseError::Held { wanted: request.target.clone(), holder }.into());
             }
         }
@@ -86,19 +88,20 @@ impl NewRow {
     }
 }
 
-/// The row of a new lease, or whoever is in the way.
+/// The row of a new lease, or the conflicting lease.
 type AcquireResult = Result<NewRow, Box<LeaseInfo>>;
 
 /// The statements of an acquire.
 struct Acquisition {
     leases: Leases,
     request: LeaseRequest,
-    /// Goes along with BEGIN: the slots, and the time where it is not told by what is written.
+    /// The statements that are sent with BEGIN: they lock the slots, and on MySQL and MariaDB read the time.
     first: String,
+    /// The number of rows that `first` returns if all slots exist.
     rows: usize,
-    /// Writes the lease unless one of another owner is in the way, live or not.
+    /// Inserts the lease unless another owner has a conflicting one, live or expired.
     insert: String,
-    others: String,
+    select_conflicts: String,
 }
 
 impl Acquisition {
@@ -114,15 +117,15 @@ impl Acquisition {
             first += &format!("; SELECT {now}");
             rows += 1;
         }
-        // Two searches rather than one with OR: each is a range of the index for every engine.
+        // Two subqueries instead of one with OR, since every engine uses an index range for each.
         let free = |nodes: &str| {
             format!("NOT EXISTS (SELECT 1 FROM hier_leases WHERE {nodes} AND owner <> ?)")
         };
-        let (mut is_free, mut in_the_way) = (free(IS_WITHIN), format!("({IS_WITHIN})"));
+        let (mut is_free, mut is_conflict) = (free(IS_WITHIN), format!("({IS_WITHIN})"));
         if request.target.level() > 0 {
             let is_above = format!("node IN ({})", vec!["?"; request.target.level()].join(", "));
             is_free += &format!(" AND {}", free(&is_above));
-            in_the_way += &format!(" OR {is_above}");
+            is_conflict += &format!(" OR {is_above}");
         }
         let (acquired, clock, returning) = match driver {
             Driver::Mysql => ("?", "DUAL".to_owned(), ""),
@@ -135,16 +138,16 @@ impl Acquisition {
              SELECT ?, ?, ?, ?, ?, ?, {acquired}, {acquired} + ? FROM {clock} \
              WHERE {is_free}{returning}"
         );
-        let others = format!(
-            "SELECT {} FROM hier_leases WHERE owner <> ? AND ({in_the_way}) \
+        let select_conflicts = format!(
+            "SELECT {} FROM hier_leases WHERE owner <> ? AND ({is_conflict}) \
              ORDER BY expires_ms DESC, token LIMIT {CONFLICT_BATCH}",
             info::columns(driver, now)
         );
-        Ok(Self { leases, request, first, rows, insert, others })
+        Ok(Self { leases, request, first, rows, insert, select_conflicts })
     }
 
-    /// The lease of a row that was asked for at a moment of our own clock.
-    fn lease(&self, row: NewRow, asked: Instant) -> Lease {
+    /// Returns the lease of a new row. `sent_at` is the time before the statement, by the local monotonic clock.
+    fn lease(&self, row: NewRow, sent_at: Instant) -> Lease {
         let LeaseRequest { target, owner, session, reason, ttl, .. } = self.request.clone();
         let info = LeaseInfo {
             token: row.token,
@@ -156,7 +159,7 @@ impl Acquisition {
             expires: time_from_ms(row.acquired_ms + self.request.ttl_ms()),
             is_expired: false,
         };
-        Lease { leases: self.leases.clone(), info, ttl, held_until: asked + ttl }
+        Lease { leases: self.leases.clone(), info, ttl, held_until: sent_at + ttl }
     }
 
     async fn run(self: &Arc<Self>) -> Result<AcquireResult> {
@@ -169,7 +172,7 @@ impl Acquisition {
                 return NewRow::read(row).map(Ok);
             }
         }
-        // The last row that was written: COMMIT can fail, and leave it behind all the same.
+        // The last inserted row: COMMIT can fail although the row is committed.
         let written = Mutex::new(None);
         let run = async |mut tx: Transaction, rows| {
             let ran = self.run_in(&mut tx, rows).await;
@@ -187,12 +190,12 @@ impl Acquisition {
         ran
     }
 
-    /// Removes a lease that nobody was told of; tries until its time is over, for the database may be gone.
+    /// Deletes a lease that was not returned to a caller. Retries until its ttl is over, since the database may be down.
     async fn undo(&self, row: NewRow) {
         let over = Instant::now() + self.request.ttl;
         let mut pause = MIN_PAUSE;
-        while let Err(why) = self.remove_written(row).await {
-            tracing::warn!(token = row.token, %why, "cannot take back a lease that nobody has; trying again");
+        while let Err(why) = self.delete_written(row).await {
+            tracing::warn!(token = row.token, %why, "cannot delete the lease of a failed acquire; trying again");
             let is_closed = matches!(why.sql_source(), Some(sqlx::Error::PoolClosed));
             if is_closed || Instant::now() >= over {
                 return;
@@ -202,16 +205,16 @@ impl Acquisition {
         }
     }
 
-    /// Its COMMIT may still be under way, and PostgreSQL would not wait for a row that it does not see: so the
-    /// slots come first, which the transaction that wrote it has until its end. The token alone might have
-    /// been given to another lease: SQLite counts anew what was rolled back.
-    async fn remove_written(&self, row: NewRow) -> Result<()> {
-        let remove = async |mut tx: Transaction, _| {
+    /// Deletes a row whose COMMIT may still be running. PostgreSQL would not wait for a row that it does not see, so the
+    /// slots are locked first, which the inserting transaction holds until its end. The token alone does not identify the
+    /// row: SQLite reuses the numbers of rolled back rows.
+    async fn delete_written(&self, row: NewRow) -> Result<()> {
+        let delete = async |mut tx: Transaction, _| {
             let sql = "DELETE FROM hier_leases WHERE token = ? AND owner = ? AND acquired_ms = ?";
             let owner = &self.request.owner;
             (tx.execute(sql, [row.token.into(), owner.into(), row.acquired_ms.into()]).await, tx)
         };
-        self.leases.database().run((SCHEMA, &self.first), remove).await.map(drop)
+        self.leases.database().run((SCHEMA, &self.first), delete).await.map(drop)
     }
 
     async fn run_in(&self, tx: &mut Transaction, rows: Vec<Row>) -> Result<AcquireResult> {
@@ -220,23 +223,22 @@ impl Acquisition {
         }
         let is_mysql = tx.connection().driver() == Driver::Mysql;
         let now = rows.last().filter(|_| is_mysql).map(|row| row.int(0)).transpose()?;
-        // Nobody can begin another one now, so sooner or later nothing is in the way, or it is live.
+        // No other acquire can insert a conflicting lease now, so the loop ends: either no conflict is left, or one is live.
         loop {
-            if let Some(row) = self.write(tx, now).await? {
+            if let Some(row) = self.insert(tx, now).await? {
                 return Ok(Ok(row));
             }
-            for other in self.others(tx).await? {
-                let which = ("token = ? AND ", [other.token.into()]);
-                let doing = "remove a lease that has expired";
-                // Those that are live come first.
-                if !other.is_expired || remove_expired(tx, doing, which, 1).await? == 0 {
-                    return Ok(Err(Box::new(other)));
+            // Live leases come first.
+            for conflict in self.conflicts(tx).await? {
+                let (doing, token) = ("remove a lease that has expired", Some(conflict.token));
+                if !conflict.is_expired || remove_expired(tx, doing, token, 1).await? == 0 {
+                    return Ok(Err(Box::new(conflict)));
                 }
             }
         }
     }
 
-    /// What is written. The time is named on MySQL and MariaDB, which would not tell it.
+    /// Returns the values of the INSERT. `now` is set on MySQL and MariaDB, where the INSERT does not return the time.
     fn values(&self, now: Option<i64>) -> Vec<Value> {
         let LeaseRequest { target, owner, session, reason, .. } = &self.request;
         let ttl_ms = self.request.ttl_ms();
@@ -259,7 +261,7 @@ impl Acquisition {
         values
     }
 
-    async fn write(&self, tx: &mut Transaction, now: Option<i64>) -> Result<Option<NewRow>> {
+    async fn insert(&self, tx: &mut Transaction, now: Option<i64>) -> Result<Option<NewRow>> {
         let (mut connection, values) = (tx.connection(), self.values(now));
         let failed = SCHEMA.failed("write a lease");
         if let Some(acquired_ms) = now {
@@ -272,11 +274,11 @@ impl Acquisition {
         rows.first().map(NewRow::read).transpose()
     }
 
-    /// Leases of other owners that are in the way; what lasts longest first.
-    async fn others(&self, tx: &mut Transaction) -> Result<Vec<LeaseInfo>> {
+    /// Returns the conflicting leases of other owners, the latest expiry first.
+    async fn conflicts(&self, tx: &mut Transaction) -> Result<Vec<LeaseInfo>> {
         let LeaseRequest { target, owner, .. } = &self.request;
         let values = [owner.into()].into_iter().chain(within(target)).chain(above(target));
-        let rows = tx.connection().fetch(&self.others, values).await;
+        let rows = tx.connection().fetch(&self.select_conflicts, values).await;
         let rows = rows.map_err(SCHEMA.failed("look for leases in the way"))?;
         rows.iter().map(LeaseInfo::read).collect()
     }

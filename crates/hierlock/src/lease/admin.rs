@@ -1,17 +1,16 @@
-//! Listing leases, ending those of others, removing what has expired.
+//! Lists leases, ends leases of others, and deletes expired ones.
 
 use super::info::{COLUMNS, LeaseInfo, NEXT_COLUMN, columns};
 use super::node::{IS_WITHIN, within};
-use super::request::{check_name, check_words};
+use super::request::{check_name, check_text};
 use super::schema::SCHEMA;
 use super::{ForcedRelease, Leases};
 use crate::database::{LockWaitPolicy, Row, RowLock, Transaction, Value, time_from_ms};
-use crate::error::Result;
-use crate::target::Target;
+use crate::{Result, Target};
 
 const SWEEP_BATCH: usize = 100;
 
-/// Which leases are listed; by default all that are live.
+/// A filter of leases; by default all live leases.
 ///
 /// ```
 /// use hierlock::Target;
@@ -31,27 +30,18 @@ pub struct LeaseFilter {
 }
 
 impl LeaseFilter {
-    /// On this node or below it.
-    pub fn within(self, target: Target) -> Self {
-        Self { within: Some(target), ..self }
+    setters! {
+        /// Only leases on this node or below it.
+        within(target: Target) => within: Some(target);
+        /// Only leases of this owner.
+        owner(owner: impl Into<String>) => owner: Some(owner.into());
+        /// Only leases of this session.
+        session(session: impl Into<String>) => session: Some(session.into());
+        /// Also expired leases that are not deleted yet.
+        also_expired() => also_expired: true;
     }
 
-    /// Of this owner.
-    pub fn owner(self, owner: impl Into<String>) -> Self {
-        Self { owner: Some(owner.into()), ..self }
-    }
-
-    /// Of this session.
-    pub fn session(self, session: impl Into<String>) -> Self {
-        Self { session: Some(session.into()), ..self }
-    }
-
-    /// Also those whose time is over, as long as nobody has removed them.
-    pub fn also_expired(self) -> Self {
-        Self { also_expired: true, ..self }
-    }
-
-    /// As a condition, with the values for its places.
+    /// Returns the condition for a WHERE clause, with a value for each `?` in it.
     fn condition(&self, now: &str) -> (String, Vec<Value>) {
         let (mut conditions, mut values) = (vec!["1 = 1".to_owned()], Vec::new());
         if let Some(target) = &self.within {
@@ -72,7 +62,7 @@ impl LeaseFilter {
 }
 
 impl Leases {
-    /// Lists the leases that a filter lets through, by token.
+    /// Returns the leases that match a filter, sorted by token.
     pub async fn list(&self, filter: LeaseFilter) -> Result<Vec<LeaseInfo>> {
         let now = self.database().driver().now_ms();
         let (condition, values) = filter.condition(now);
@@ -82,31 +72,33 @@ impl Leases {
         rows.iter().map(LeaseInfo::read).collect()
     }
 
-    /// Releases all leases of a session, at its logout; returns how many there were.
+    /// Releases all leases of a session, for example at its logout, and returns their number.
     pub async fn release_session(&self, session: &str) -> Result<u64> {
         self.release_all(LeaseFilter::default().session(session)).await
     }
 
-    /// Releases all leases of an owner, such as those that an earlier login has left; returns how many there were.
+    /// Releases all leases of an owner, for example those of an earlier login, and returns their number.
     pub async fn release_owner(&self, owner: &str) -> Result<u64> {
         self.release_all(LeaseFilter::default().owner(owner)).await
     }
 
-    /// One by one: a transaction that has checked several could be deadlocked with one that releases them.
+    /// Releases leases one by one, since a transaction that has checked several could deadlock with one that releases
+    /// them together.
     async fn release_all(&self, filter: LeaseFilter) -> Result<u64> {
-        let release = |leases: Self| async move {
+        let leases = self.clone();
+        let release = async move {
             let mut released = 0;
             for lease in leases.list(filter).await? {
                 released += u64::from(leases.delete_row(lease.token).await?);
             }
             Ok(released)
         };
-        self.run_to_end(release).await
+        self.database().run_to_end(|_| release).await
     }
 
-    /// Ends somebody else's lease. Who did it and why is kept in the audit table, and told to the owner at
-    /// the next [`renew`](super::Lease::renew) or [`check_in`](super::Lease::check_in). Waits for a
-    /// transaction that has checked the lease. `None` if no such lease was held. Fails with
+    /// Ends a lease of another owner. The audit table stores the actor and the reason, and the owner gets them with the
+    /// error of the next [`renew`](super::Lease::renew) or [`check_in`](super::Lease::check_in). Waits for a transaction
+    /// that has checked the lease. Returns `None` if the lease was not held. Fails with
     /// [`is_usage`](crate::Error::is_usage) if the actor or the reason is missing or too long.
     pub async fn force_release(
         &self,
@@ -115,17 +107,17 @@ impl Leases {
         why: &str,
     ) -> Result<Option<LeaseInfo>> {
         check_name("actor", actor)?;
-        check_words("reason for ending", why)?;
-        let (actor, why) = (actor.to_owned(), why.to_owned());
-        let force = |leases: Self| async move {
+        check_text("reason for ending", why)?;
+        let (leases, actor, why) = (self.clone(), actor.to_owned(), why.to_owned());
+        let force = async move {
             let force =
                 async |mut tx: Transaction, _| (force(&mut tx, token, &actor, &why).await, tx);
             leases.database().run((SCHEMA, ""), force).await
         };
-        self.run_to_end(force).await
+        self.database().run_to_end(|_| force).await
     }
 
-    /// Lists the last forced releases, the latest first.
+    /// Returns the last forced releases, the latest first.
     pub async fn audit(&self, limit: u32) -> Result<Vec<ForcedRelease>> {
         let columns = columns(self.database().driver(), "released_ms");
         let sql = format!(
@@ -144,17 +136,16 @@ impl Leases {
         rows.iter().map(read).collect()
     }
 
-    /// Removes leases whose time is over, except those that a transaction has checked and not ended; returns how
-    /// many. Nothing but the size of the table depends on it.
+    /// Deletes expired leases, except those that an open transaction has checked, and returns their number. It only keeps
+    /// the table small; nothing else depends on it.
     ///
     /// # Cancel safety
-    /// Dropped, some are removed and some are not.
+    /// If the future is dropped, some expired leases may be left.
     pub async fn sweep(&self) -> Result<u64> {
         let mut swept = 0;
         loop {
             let sweep = async |mut tx: Transaction, _| {
-                let all = ("", []);
-                (remove_expired(&mut tx, "sweep leases", all, SWEEP_BATCH).await, tx)
+                (remove_expired(&mut tx, "sweep leases", None, SWEEP_BATCH).await, tx)
             };
             let batch = self.database().run((SCHEMA, ""), sweep).await?;
             swept += batch as u64;
@@ -181,32 +172,33 @@ async fn force(
     let held = connection.fetch(&held, [token.into()]).await.map_err(failed())?;
     let Some(row) = held.first() else { return Ok(None) };
     let lease = LeaseInfo::read(row)?;
-    let note = format!(
+    let audit = format!(
         "INSERT INTO hier_lease_audit ({COLUMNS}, actor, why, released_ms) \
          SELECT {COLUMNS}, ?, ?, {now} FROM hier_leases WHERE token = ?"
     );
-    connection.execute(&note, [actor.into(), why.into(), token.into()]).await.map_err(failed())?;
+    connection.execute(&audit, [actor.into(), why.into(), token.into()]).await.map_err(failed())?;
     let delete = "DELETE FROM hier_leases WHERE token = ?";
     connection.execute(delete, [token.into()]).await.map_err(failed())?;
     Ok(Some(lease))
 }
 
-/// Removes leases whose time is over, of those that the condition `which` names, with its values, unless they are
-/// locked; returns how many.
+/// Deletes at most `limit` expired leases that are not locked, or only that of a token, and returns their number.
 pub(super) async fn remove_expired(
     tx: &mut Transaction,
     doing: &'static str,
-    (which, values): (&str, impl IntoIterator<Item = Value>),
-    most: usize,
+    token: Option<i64>,
+    limit: usize,
 ) -> Result<usize> {
     let mut connection = tx.connection();
     let driver = connection.driver();
     let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Exclusive, LockWaitPolicy::Skip));
+    let condition = if token.is_some() { "token = ? AND " } else { "" };
     let expired = format!(
-        "SELECT token FROM hier_leases WHERE {which}expires_ms <= {now} ORDER BY expires_ms LIMIT {most}{lock}"
+        "SELECT token FROM hier_leases WHERE {condition}expires_ms <= {now} ORDER BY expires_ms LIMIT {limit}{lock}"
     );
-    let expired = connection.fetch(&expired, values).await.map_err(SCHEMA.failed(doing))?;
-    // Each by its key: InnoDB may read, and wait for, more than is in a list.
+    let expired = connection.fetch(&expired, token.map(Value::from)).await;
+    let expired = expired.map_err(SCHEMA.failed(doing))?;
+    // One DELETE per key: with a list of keys InnoDB may read, and wait for, other rows.
     let delete = |token| format!("DELETE FROM hier_leases WHERE token = {token}");
     let deletes =
         expired.iter().map(|row| row.int(0).map(delete)).collect::<Result<Vec<_>, _>>()?;

@@ -10,14 +10,12 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// A lease that is renewed every third of its time. **Dropping it releases the lease**, in the background.
+/// A lease that a task renews after each third of its ttl. **Dropping the guard releases the lease**, in the background.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
 /// # use hierlock::{Target, database::Database, lease::{LeaseRequest, Leases}};
-/// # let directory = tempfile::tempdir().unwrap();
-/// # let url = format!("sqlite:{}", directory.path().join("app.db").display());
-/// # let leases = Leases::new(Database::connect(&url).await?);
+/// # let leases = Leases::new(Database::connect("sqlite::memory:").await?);
 /// # leases.provision().await?;
 /// # async fn long_work() {}
 /// let guard = leases.acquire(LeaseRequest::new(Target::user("u1")?, "nightly")).await?.keep();
@@ -29,16 +27,16 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
-#[must_use = "dropping it releases the lease"]
+#[must_use = "dropping the guard releases the lease"]
 pub struct LeaseGuard {
-    /// Not there any more only while it is being dropped.
+    /// None only while the guard is being dropped.
     lease: Option<Lease>,
     renewal: watch::Receiver<Renewal>,
     task: AbortHandle,
     runtime: Handle,
 }
 
-/// What the task has found last.
+/// The result of the task's last renewal.
 #[derive(Clone, Debug)]
 struct Renewal {
     expires: SystemTime,
@@ -64,19 +62,19 @@ impl LeaseGuard {
 
     /// Returns the lease as it was when `keep` was called; [`check_in`](Lease::check_in) can be called on it.
     pub fn lease(&self) -> &Lease {
-        self.lease.as_ref().expect("it is there until it is dropped")
+        self.lease.as_ref().expect("the lease is set until the guard is dropped")
     }
 
-    /// Until when it is held if nobody renews it any more, by the database's clock.
+    /// Returns the end of the lease by the database's clock, if it is not renewed again.
     pub fn expires_at(&self) -> SystemTime {
         self.renewal.borrow().expires
     }
 
-    /// Waits until the lease is lost, and returns why: somebody has ended it, or it could not be renewed in time by our
-    /// own clock (one that only goes forward).
+    /// Waits until the lease is lost, and returns the reason: a release, for example a forced one, or no renewal in time by
+    /// the local monotonic clock.
     ///
     /// # Cancel safety
-    /// Dropped, it changes nothing.
+    /// Can be dropped and called again.
     pub async fn lost(&self) -> Error {
         let mut renewal = self.renewal.clone();
         let lost = renewal.wait_for(|renewal| renewal.loss.is_some()).await;
@@ -85,20 +83,21 @@ impl LeaseGuard {
         loss::lost(self.lease().token(), Some(self.lease().info()), cause)
     }
 
-    /// Stops renewing, also if it fails, and releases it: `false` if it was not held any more.
+    /// Stops the renewal and releases the lease. Returns `false` if it was not held any more. The renewal stops even if the
+    /// release fails.
     ///
     /// # Cancel safety
-    /// Dropped, it is released all the same.
+    /// If the future is dropped, the lease is released all the same.
     pub async fn release(self) -> Result<bool> {
         self.leave().release().await
     }
 
-    /// Stops renewing; the lease stays until it is released or expires.
+    /// Stops the renewal. The lease is held until it is released or expires.
     pub fn leave(mut self) -> Lease {
-        let mut lease = self.lease.take().expect("it is there until it is dropped");
+        let mut lease = self.lease.take().expect("the lease is set until the guard is dropped");
         let renewal = self.renewal.borrow();
         (lease.info.expires, lease.held_until) = (renewal.expires, renewal.held_until);
-        // What is left of the guard is dropped, and the task ends.
+        // Dropping the guard without its lease only ends the task.
         lease
     }
 }
@@ -115,7 +114,7 @@ impl Drop for LeaseGuard {
 
 async fn keep_renewing(mut lease: Lease, renewal: watch::Sender<Renewal>) {
     loop {
-        // One that was resumed may have less left than that.
+        // A resumed lease may have less than two thirds of its ttl left.
         let due = lease.held_until.checked_sub(lease.ttl * 2 / 3).unwrap_or_else(Instant::now);
         sleep_until(due).await;
         if let Err(loss) = renew(&mut lease).await {
@@ -126,14 +125,14 @@ async fn keep_renewing(mut lease: Lease, renewal: watch::Sender<Renewal>) {
     }
 }
 
-/// Renews it, trying until its time is over.
+/// Renews a lease, and retries until it expires.
 async fn renew(lease: &mut Lease) -> Result<(), LeaseLoss> {
     let (held_until, pause) = (lease.held_until, (lease.ttl / 30).min(Duration::from_secs(1)));
     let mut why = String::new();
-    let mut asked = Instant::now();
-    while asked < held_until {
-        let answers_by = held_until.min(asked + heartbeat_limit(lease.ttl));
-        match timeout_at(answers_by, lease.renew()).await {
+    let mut attempted_at = Instant::now();
+    while attempted_at < held_until {
+        let deadline = held_until.min(attempted_at + heartbeat_limit(lease.ttl));
+        match timeout_at(deadline, lease.renew()).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => match error.lost_lease() {
                 Some(loss) => return Err(loss.clone()),
@@ -143,7 +142,7 @@ async fn renew(lease: &mut Lease) -> Result<(), LeaseLoss> {
         }
         tracing::warn!(token = lease.token(), why, "cannot renew a lease; trying again");
         sleep_until((Instant::now() + pause).min(held_until)).await;
-        asked = Instant::now();
+        attempted_at = Instant::now();
     }
     Err(LeaseLoss::NotRenewed { why })
 }

@@ -1,103 +1,81 @@
-//! A lease, as whoever holds it has it.
+//! The handle of a held lease.
 
 use super::schema::SCHEMA;
 use super::{LeaseGuard, LeaseInfo, Leases};
 use crate::database::{AnyTransaction, Driver, time_from_ms};
-use crate::error::Result;
-use crate::target::Target;
+use crate::{Result, Target};
 use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
-/// A lease that was held when it was last looked at. **Dropping it does not release it**: a request of a web server
-/// ends, and the edit goes on. [`Leases::resume`] brings it back by its [token](Self::token).
+/// A lease that was held at the last call. **Dropping it does not release the lease**: a request of a web server ends, and
+/// the edit continues. [`Leases::resume`] returns a handle again by the [token](Self::token).
 #[derive(Debug)]
 #[must_use = "a lease is held until it is released or expires"]
 pub struct Lease {
     pub(super) leases: Leases,
     pub(super) info: LeaseInfo,
     pub(super) ttl: Duration,
-    /// By our own clock that only goes forward: not later than its end by the database's.
+    /// The end by the local monotonic clock: not later than the end by the database's clock.
     pub(super) held_until: Instant,
 }
 
 impl Lease {
-    /// Its number: greater than those of all who held the node before.
-    pub fn token(&self) -> i64 {
-        self.info.token
+    getters! { self:
+        /// Returns the token, which is greater than the tokens of all earlier leases of the node.
+        token -> i64 = self.info.token;
+        /// Returns the node.
+        target -> &Target = &self.info.target;
+        /// Returns the owner.
+        owner -> &str = &self.info.owner;
+        /// Returns the time of the acquire, by the database's clock.
+        acquired_at -> SystemTime = self.info.acquired;
+        /// Returns the end of the lease by the database's clock, as far as this handle knows.
+        expires_at -> SystemTime = self.info.expires;
+        /// Returns how long the lease is valid after each renewal.
+        ttl -> Duration = self.ttl;
+        /// Returns all data of the lease.
+        info -> &LeaseInfo = &self.info;
     }
 
-    /// The node.
-    pub fn target(&self) -> &Target {
-        &self.info.target
-    }
-
-    /// Who holds it.
-    pub fn owner(&self) -> &str {
-        &self.info.owner
-    }
-
-    /// Since when, by the database's clock.
-    pub fn acquired_at(&self) -> SystemTime {
-        self.info.acquired
-    }
-
-    /// Until when, by the database's clock, as far as this handle knows.
-    pub fn expires_at(&self) -> SystemTime {
-        self.info.expires
-    }
-
-    /// For how long it is valid after each renewal.
-    pub fn ttl(&self) -> Duration {
-        self.ttl
-    }
-
-    /// All of it.
-    pub fn info(&self) -> &LeaseInfo {
-        &self.info
-    }
-
-    /// Makes it valid for its whole time again, from now on. Fails with [`is_lost`](crate::Error::is_lost) if it is not
-    /// held any more ([`lost_lease`](crate::Error::lost_lease) tells why). After other errors it may or may not be
-    /// renewed.
+    /// Extends the lease to its whole ttl from now on. Fails with [`is_lost`](crate::Error::is_lost) if it is not held any
+    /// more ([`lost_lease`](crate::Error::lost_lease) returns the reason). After other errors it may or may not be renewed.
     ///
     /// # Cancel safety
-    /// Dropped, it is renewed all the same, but this handle does not know.
+    /// If the future is dropped, the lease is renewed all the same, but [`expires_at`](Self::expires_at) is not updated.
     pub async fn renew(&mut self) -> Result<()> {
-        let asked = Instant::now();
-        let info = self.info.clone();
-        let renewed = self.leases.run_to_end(|leases| async move {
+        let sent_at = Instant::now();
+        let (leases, info) = (self.leases.clone(), self.info.clone());
+        let renewed = self.leases.database().run_to_end(|_| async move {
             match leases.extend_row(info.token).await? {
                 Some(expires) => Ok(time_from_ms(expires)),
                 None => Err(leases.find_loss(info.token, Some(&info)).await),
             }
         });
         self.info.expires = renewed.await?;
-        self.held_until = asked + self.ttl;
+        self.held_until = sent_at + self.ttl;
         Ok(())
     }
 
-    /// Releases it: `false` if it was not held any more. **Waits for a transaction that has
-    /// [checked](Self::check_in) it**, so commit that first. If the database fails, it may or may not be released, and
-    /// [`Leases::release`] can be called with its token.
+    /// Releases the lease. Returns `false` if it was not held any more. **Waits for a transaction that has
+    /// [checked](Self::check_in) it**, so commit that first. If the database fails, the lease may or may not be released,
+    /// and [`Leases::release`] can be called with its token.
     ///
     /// # Cancel safety
-    /// Dropped, it is released all the same.
+    /// If the future is dropped, the lease is released all the same.
     pub async fn release(self) -> Result<bool> {
         self.leases.release(self.info.token).await
     }
 
-    /// Makes sure, in the caller's own transaction, that the lease is still held, and that nobody ends it
-    /// before the transaction ends: a release, a forced one too, waits for that, and an acquire finds it
-    /// held even if its time is over by then. So what the transaction writes was written under the lease.
+    /// Checks, in the caller's transaction, that the lease is still held, and prevents its end until the transaction ends:
+    /// a release, even a forced one, waits for the transaction, and an acquire finds the lease held even if it has expired
+    /// by then. So all writes of the transaction happen under the lease.
     ///
     /// On MySQL and MariaDB a renewal waits as well; keep the transaction shorter than the lease.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
     /// # use hierlock::{Target, database::Database, lease::{LeaseRequest, Leases}};
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// # let url = format!("sqlite:{}", directory.path().join("app.db").display());
-    /// # let database = Database::connect(&url).await?;
+    /// # let database = Database::connect("sqlite::memory:").await?;
     /// # let leases = Leases::new(database.clone());
     /// # leases.provision().await?;
     /// let lease = leases.acquire(LeaseRequest::new(Target::user("u1")?, "ada")).await?;
@@ -110,13 +88,13 @@ impl Lease {
     /// ```
     ///
     /// # Errors
-    /// [`is_lost`](crate::Error::is_lost), and [`lost_lease`](crate::Error::lost_lease) tells why: roll the transaction
-    /// back, and soon (at REPEATABLE READ on MySQL and MariaDB it keeps others from acquiring).
+    /// [`is_lost`](crate::Error::is_lost), and [`lost_lease`](crate::Error::lost_lease) returns the reason: roll the
+    /// transaction back soon (at REPEATABLE READ on MySQL and MariaDB it blocks acquires of others).
     pub async fn check_in(&self, tx: &mut impl AnyTransaction) -> Result<()> {
         self.leases.check(tx, self.info.token, Some(&self.info)).await
     }
 
-    /// Keeps it: a task renews it every third of its time, until the guard is dropped.
+    /// Starts a task that renews the lease after each third of its ttl, until the guard is dropped.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -126,7 +104,7 @@ impl Lease {
 }
 
 impl Leases {
-    /// Renews a lease; returns until when, or None if it is not held.
+    /// Renews a lease and returns its new end in milliseconds, or `None` if it is not held.
     async fn extend_row(&self, token: i64) -> Result<Option<i64>> {
         const DOING: &str = "renew a lease";
         let (database, driver) = (self.database(), self.database().driver());
@@ -138,7 +116,7 @@ impl Leases {
         };
         let token = [token.into()];
         if driver == Driver::Mysql {
-            // It tells the number that the statement names so, without another question.
+            // The argument of LAST_INSERT_ID is returned with the result, without another round trip.
             let sql = update(format!("LAST_INSERT_ID({now} + ttl_ms)"));
             let done = database.execute(SCHEMA.failed(DOING), &sql, &token).await?;
             return Ok((done.rows > 0).then_some(done.last_insert_id));

@@ -1,56 +1,55 @@
-//! What is known of a lease, and how it is read from its row.
+//! The data of a lease, and how it is read from its row.
 
 use crate::database::{Driver, Row, time_from_ms};
-use crate::error::Result;
-use crate::target::Target;
+use crate::{Result, Target};
 use jiff::Timestamp;
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Who holds a lease, on what, since when, until when, and why. All times are the database's.
+/// The data of a lease: node, owner, times, and reason. All times are by the database's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseInfo {
-    /// Its number: greater than that of every lease that it could have been in conflict with before.
+    /// The token, which is greater than the tokens of all earlier conflicting leases.
     pub token: i64,
-    /// The node, and with it all nodes below.
+    /// The node, which is leased with all nodes below it.
     pub target: Target,
-    /// Who holds it.
+    /// The owner.
     pub owner: String,
-    /// The login, browser tab or process that it belongs to.
+    /// The login, browser tab or process that the lease belongs to.
     pub session: Option<String>,
-    /// What for.
+    /// The reason, as text for other people.
     pub reason: Option<String>,
-    /// Since when it is held.
+    /// The time of the acquire.
     pub acquired: SystemTime,
-    /// Until when, unless it is renewed.
+    /// The end of the lease, unless it is renewed.
     pub expires: SystemTime,
-    /// Whether it was over when it was read, by the database's clock.
+    /// Whether the lease had expired when it was read.
     pub is_expired: bool,
 }
 
-/// A lease that somebody has ended for its owner, as the audit table keeps it.
+/// A forced release of a lease, as stored in the audit table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ForcedRelease {
-    /// The lease, as it was.
+    /// The lease before its release.
     pub lease: LeaseInfo,
-    /// Who ended it.
+    /// The person or program that ended the lease.
     pub actor: String,
-    /// What for.
+    /// The reason.
     pub why: String,
-    /// When, by the database's clock.
+    /// The time of the release, by the database's clock.
     pub released: SystemTime,
 }
 
 /// Columns of both tables, in the order in which they are read.
 pub(super) const COLUMNS: &str = "token, path, owner, session, reason, acquired_ms, expires_ms";
-/// Where the columns behind those of [`columns`] begin.
+/// The index of the first column after those of [`columns`].
 pub(super) const NEXT_COLUMN: usize = 8;
 
-/// The same, and whether it was over at a moment.
-pub(super) fn columns(driver: Driver, moment: &str) -> String {
-    let is_expired = driver.as_int(&format!("CASE WHEN expires_ms <= {moment} THEN 1 ELSE 0 END"));
+/// Returns [`COLUMNS`], and whether the lease had expired at `time`, which is an SQL expression.
+pub(super) fn columns(driver: Driver, time: &str) -> String {
+    let is_expired = driver.as_int(&format!("CASE WHEN expires_ms <= {time} THEN 1 ELSE 0 END"));
     format!("{COLUMNS}, {is_expired}")
 }
 
@@ -85,7 +84,7 @@ impl fmt::Display for LeaseInfo {
     }
 }
 
-/// Returns a time as people and programs read it: `2026-11-16T08:30:00Z`.
+/// Formats a time in RFC 3339: `2026-11-16T08:30:00Z`.
 ///
 /// ```
 /// use std::time::{Duration, UNIX_EPOCH};
@@ -94,7 +93,7 @@ impl fmt::Display for LeaseInfo {
 /// assert_eq!(hierlock::lease::utc(time), "2000-02-29T12:34:56Z");
 /// ```
 pub fn utc(time: SystemTime) -> String {
-    // Times of the database are from 1970 on; one beyond the year 9999 is shown as the last of that year.
+    // Times of the database start in 1970. A time after the year 9999 is shown as the end of that year.
     let time = Timestamp::try_from(time.max(UNIX_EPOCH)).unwrap_or(Timestamp::MAX);
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -105,7 +104,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn days_are_counted_as_the_calendar_does() {
+    fn times_are_formatted_in_utc_with_leap_days() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00Z"),
             (68_169_599, "1972-02-28T23:59:59Z"),

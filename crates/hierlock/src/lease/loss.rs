@@ -1,25 +1,24 @@
-//! What can go wrong with a lease: whether it is still held, and if not, what has become of it.
+//! The errors of leases, the check whether a lease is held, and the reason if it is not.
 
 use super::schema::SCHEMA;
 use super::{LeaseInfo, Leases, utc};
 use crate::database::{
-    AnyTransaction, DatabaseConnection, LockWaitPolicy, RowLock, Transaction, diagnosed,
+    AnyTransaction, DatabaseConnection, LockWaitPolicy, RowLock, Transaction, diagnose_schema,
     time_from_ms,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::target::Target;
-use std::fmt;
 use std::time::{Duration, SystemTime};
 
 /// Mirrors `lease`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LeaseError {
-    #[error("`{wanted}` is not free: {holder}{}", still(holder))]
+    #[error("`{wanted}` is not free: {holder}{}", expired_clause(holder))]
     Held { wanted: Target, holder: Box<LeaseInfo> },
-    #[error("lease {token}{} is lost: {cause}", of(target))]
+    #[error("lease {token}{} is lost: {cause}", target_clause(target))]
     Lost { token: i64, target: Option<Target>, cause: LeaseLoss },
-    #[error("the {what} of a lease has {right}")]
-    Text { what: &'static str, right: &'static str },
+    #[error("the {what} of a lease has {rule}")]
+    Text { what: &'static str, rule: &'static str },
     #[error("a lease is for 1 ms to 10 years, not for {given:?}")]
     Ttl { given: Duration },
     #[error("`{}` cannot be leased: there is a NUL character in it", target.to_string().escape_debug())]
@@ -27,13 +26,17 @@ pub(crate) enum LeaseError {
 }
 
 impl LeaseError {
-    pub(crate) fn is_usage(&self) -> bool {
-        matches!(self, LeaseError::Text { .. } | LeaseError::Ttl { .. } | LeaseError::Nul { .. })
+    pub(crate) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Held { .. } => ErrorKind::Held,
+            Self::Lost { .. } => ErrorKind::Lost,
+            Self::Text { .. } | Self::Ttl { .. } | Self::Nul { .. } => ErrorKind::Usage,
+        }
     }
 }
 
-/// Says why a lease whose time is over is still in the way.
-fn still(holder: &LeaseInfo) -> &'static str {
+/// Returns the text that explains why an expired lease still conflicts.
+fn expired_clause(holder: &LeaseInfo) -> &'static str {
     if holder.is_expired {
         " (its time is over, but a transaction that has checked it has not ended)"
     } else {
@@ -41,73 +44,62 @@ fn still(holder: &LeaseInfo) -> &'static str {
     }
 }
 
-fn of(target: &Option<Target>) -> String {
+fn target_clause(target: &Option<Target>) -> String {
     target.as_ref().map(|target| format!(" of `{target}`")).unwrap_or_default()
 }
 
 /// Why a lease is no longer held.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseLoss {
-    /// Somebody has ended it for its owner.
+    /// A forced release has ended the lease.
+    #[error("{actor} ended it at {}: {why}", utc(*at))]
     Forced {
-        /// Who.
+        /// The person or program that ended the lease.
         actor: String,
-        /// What for.
+        /// The reason.
         why: String,
-        /// When, by the database's clock.
+        /// The time of the release, by the database's clock.
         at: SystemTime,
     },
-    /// It was not renewed in time.
+    /// The lease was not renewed in time.
+    #[error("it expired at {}", utc(*at))]
     Expired {
-        /// When, by the database's clock.
+        /// The end of the lease, by the database's clock.
         at: SystemTime,
     },
-    /// It was released, in time.
+    /// The lease was released before it expired.
+    #[error("it was released")]
     Released,
-    /// It is not there: released, expired and removed, or it has never been.
+    /// There is no row: the lease was released, expired and was deleted, or never existed.
+    #[error("no lease with this token exists")]
     Gone,
-    /// It could not be renewed before its time was over, and nobody knows what has become of it.
+    /// The lease could not be renewed before its end, and its state in the database is unknown.
+    #[error("it could not be renewed before its time was over ({why})")]
     NotRenewed {
-        /// What was in the way.
+        /// The last error.
         why: String,
     },
 }
 
-impl fmt::Display for LeaseLoss {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LeaseLoss::Forced { actor, why, at } => {
-                write!(f, "{actor} ended it at {}: {why}", utc(*at))
-            }
-            LeaseLoss::Expired { at } => write!(f, "it expired at {}", utc(*at)),
-            LeaseLoss::Released => f.write_str("it was released"),
-            LeaseLoss::Gone => f.write_str("there is none of this token, or no longer"),
-            LeaseLoss::NotRenewed { why } => {
-                write!(f, "it could not be renewed before its time was over ({why})")
-            }
-        }
-    }
-}
-
-/// The error of whoever thought to hold a lease. `known` is what was known of it before the database was asked.
+/// Returns the error for a lost lease. `known` is the data of the lease from before its loss.
 pub(super) fn lost(token: i64, known: Option<&LeaseInfo>, cause: LeaseLoss) -> Error {
     let target = known.map(|lease| lease.target.clone());
     LeaseError::Lost { token, target, cause }.into()
 }
 
 impl Leases {
-    /// Makes sure that a lease is held, and stays so until the transaction ends.
+    /// Checks that a lease is held, and locks its row until the transaction ends.
     pub(super) async fn check(
         &self,
         tx: &mut impl AnyTransaction,
         token: i64,
         known: Option<&LeaseInfo>,
     ) -> Result<()> {
-        diagnosed(self.database(), check(tx, token, known).await).await
+        diagnose_schema(self.database(), check(tx, token, known).await).await
     }
 
-    /// Finds out what to tell whoever thought to hold a lease.
+    /// Returns the error for a lost lease, with the reason that the database has.
     pub(super) async fn find_loss(&self, token: i64, known: Option<&LeaseInfo>) -> Error {
         let find = async |mut tx: Transaction, _| {
             (find_cause(&mut tx.connection(), token, known, "").await, tx)
@@ -120,7 +112,8 @@ impl Leases {
 async fn check(tx: &mut impl AnyTransaction, token: i64, known: Option<&LeaseInfo>) -> Result<()> {
     let mut connection = tx.connection();
     let driver = connection.driver();
-    // Shared, so that several transactions can check it; a plain read may be old in a caller's transaction.
+    // A shared lock, so that several transactions can check the lease. A plain read in the caller's transaction may return
+    // an old snapshot.
     let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Shared, LockWaitPolicy::Wait));
     let held =
         format!("SELECT token FROM hier_leases WHERE token = ? AND expires_ms > {now}{lock}");
@@ -131,7 +124,7 @@ async fn check(tx: &mut impl AnyTransaction, token: i64, known: Option<&LeaseInf
     Ok(())
 }
 
-/// Finds out what has become of a lease that is not held. `lock` is for transactions in which plain reads are old.
+/// Returns why a lease is not held. `lock` is for transactions in which plain reads return an old snapshot.
 async fn find_cause(
     connection: &mut DatabaseConnection<'_>,
     token: i64,

@@ -1,35 +1,35 @@
-//! A node as a column: bytes of which those of its ancestors are a beginning. Pure.
+//! A node as the value of a column: the bytes of its ancestors are prefixes of it. Pure code.
 
 use crate::database::Value;
 use crate::target::Target;
 
-/// The key text without its level: `<byte length>:<id>,` for each ID from the root.
+/// Returns the key text without its level: `<byte length>:<id>,` for each ID from the root.
 pub(super) fn node(target: &Target) -> Vec<u8> {
     let key = target.key();
-    let (_, ids) = key.split_once('|').expect("a key has a level in front");
+    let (_, ids) = key.split_once('|').expect("a key starts with its level");
     ids.as_bytes().to_vec()
 }
 
-/// The node and all below it: from here, and before there. A length is what follows, and a colon comes
-/// after all digits. (A byte that is no text would do too, but MySQL's list of running statements fails
-/// for everybody while such a value is bound.)
+/// Returns the range of the node and all nodes below it: the first value, and the first value after. What follows the node
+/// is a length, and a colon sorts after all digits. (A byte that is not UTF-8 would work as well, but MySQL's list of
+/// running statements fails for all sessions while such a value is bound.)
 fn bounds(target: &Target) -> [Vec<u8>; 2] {
     let from = node(target);
     let before = [&from[..], b":"].concat();
     [from, before]
 }
 
-/// The values for [`IS_WITHIN`].
+/// Returns the values for [`IS_WITHIN`].
 pub(super) fn within(target: &Target) -> [Value; 2] {
     bounds(target).map(Value::from)
 }
 
-/// All above it.
+/// Returns the values of all ancestors.
 pub(super) fn above(target: &Target) -> Vec<Value> {
     (0..target.level()).map(|level| node(&target.ancestor(level)).into()).collect()
 }
 
-/// A condition on the column, with places for [`within`].
+/// The condition on the column `node`, with placeholders for [`within`].
 pub(super) const IS_WITHIN: &str = "node >= ? AND node < ?";
 
 #[cfg(test)]
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_below_lies_between_and_nothing_else_does() {
+    fn the_range_contains_exactly_the_node_and_its_descendants() {
         let target = |path: &str| path.parse::<Target>().unwrap();
         let account = target("u1/a");
         let [from, before] = bounds(&account);
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn those_above_end_with_the_parent() {
+    fn ancestors_are_listed_from_the_root_to_the_parent() {
         let above = above(&"u1/a1/r1".parse().unwrap());
         assert_eq!(above, [Value::from(&b"2:u1,"[..]), Value::from(&b"2:u1,2:a1,"[..])]);
     }

@@ -1,15 +1,13 @@
-//! A lease in the making: on what, for whom, for how long.
+//! The request for a lease: node, owner, and duration.
 
 use super::loss::LeaseError;
-use crate::error::Result;
-use crate::hierarchy::Hierarchy;
-use crate::target::Target;
+use crate::{Hierarchy, Result, Target};
 use std::time::Duration;
 
 const DEFAULT_TTL: Duration = Duration::from_secs(5 * 60);
 const MAX_TTL: Duration = Duration::from_secs(10 * 366 * 86_400);
 
-/// What is asked of [`Leases::acquire`](super::Leases::acquire).
+/// The request for [`Leases::acquire`](super::Leases::acquire).
 ///
 /// ```
 /// use hierlock::Target;
@@ -35,42 +33,33 @@ pub struct LeaseRequest {
 }
 
 impl LeaseRequest {
-    /// Names a node and who wants it. By default the lease is for five minutes, and is not waited for.
+    /// Requests a node for an owner. By default the ttl is five minutes, and the acquire does not wait.
     pub fn new(target: Target, owner: impl Into<String>) -> Self {
         let (owner, session, reason) = (owner.into(), None, None);
         Self { target, owner, session, reason, ttl: DEFAULT_TTL, wait: Duration::ZERO }
     }
 
-    /// Sets the login, browser tab or process that it belongs to, which [`super::Leases::release_session`] ends.
-    pub fn session(self, session: impl Into<String>) -> Self {
-        Self { session: Some(session.into()), ..self }
-    }
-
-    /// Sets what it is for: others are told.
-    pub fn reason(self, reason: impl Into<String>) -> Self {
-        Self { reason: Some(reason.into()), ..self }
-    }
-
-    /// Sets how long it is valid after it was acquired or renewed: 1 ms to 10 years, in whole milliseconds.
-    pub fn ttl(self, ttl: Duration) -> Self {
-        Self { ttl, ..self }
-    }
-
-    /// Asks again and again for so long, with random pauses. There is no queue: whoever asks at the right
-    /// moment gets it, not whoever came first.
-    pub fn wait_up_to(self, wait: Duration) -> Self {
-        Self { wait, ..self }
+    setters! {
+        /// Sets the login, browser tab or process that the lease belongs to; see [`super::Leases::release_session`].
+        session(session: impl Into<String>) => session: Some(session.into());
+        /// Sets the reason, which others see.
+        reason(reason: impl Into<String>) => reason: Some(reason.into());
+        /// Sets how long the lease is valid after the acquire and each renewal: 1 ms to 10 years, in whole milliseconds.
+        ttl: Duration;
+        /// Retries for up to `wait`, with random pauses. There is no queue: the first attempt after a release gets the
+        /// lease, not the longest wait.
+        wait_up_to(wait: Duration) => wait: wait;
     }
 
     pub(super) fn check(&self, hierarchy: &Hierarchy) -> Result<()> {
         hierarchy.check(&self.target)?;
-        // PostgreSQL cannot keep it as text.
+        // PostgreSQL cannot store NUL in text.
         if self.target.ids().any(|id| id.contains('\0')) {
             return Err(LeaseError::Nul { target: self.target.clone() }.into());
         }
         check_name("owner", &self.owner)?;
         self.session.iter().try_for_each(|session| check_name("session", session))?;
-        self.reason.iter().try_for_each(|reason| check_words("reason", reason))?;
+        self.reason.iter().try_for_each(|reason| check_text("reason", reason))?;
         if !(Duration::from_millis(1)..=MAX_TTL).contains(&self.ttl) {
             return Err(LeaseError::Ttl { given: self.ttl }.into());
         }
@@ -78,26 +67,26 @@ impl LeaseRequest {
     }
 
     pub(super) fn ttl_ms(&self) -> i64 {
-        // Checked: far less than 2⁶³.
+        // `check` limits it to far less than 2⁶³.
         self.ttl.as_millis() as i64
     }
 }
 
-/// A name is compared, and servers do not agree about spaces at its end.
+/// Checks a name. Names are compared, and servers treat trailing spaces differently.
 pub(super) fn check_name(what: &'static str, name: &str) -> Result<()> {
-    let is_good = name.trim() == name && !name.contains(char::is_control);
-    let right = "1 to 255 characters, without spaces around them and without control characters";
-    check_length(is_good, name, what, right)
+    let is_valid = name.trim() == name && !name.contains(char::is_control);
+    let rule = "1 to 255 characters, without spaces around them and without control characters";
+    check_length(is_valid, name, what, rule)
 }
 
-/// Words are only read.
-pub(super) fn check_words(what: &'static str, words: &str) -> Result<()> {
-    check_length(!words.contains('\0'), words, what, "1 to 255 characters, and no NUL among them")
+/// Checks a text for people, which is never compared.
+pub(super) fn check_text(what: &'static str, text: &str) -> Result<()> {
+    check_length(!text.contains('\0'), text, what, "1 to 255 characters, and no NUL among them")
 }
 
-fn check_length(is_good: bool, text: &str, what: &'static str, right: &'static str) -> Result<()> {
-    if !is_good || !(1..=255).contains(&text.chars().count()) {
-        return Err(LeaseError::Text { what, right }.into());
+fn check_length(is_valid: bool, text: &str, what: &'static str, rule: &'static str) -> Result<()> {
+    if !is_valid || !(1..=255).contains(&text.chars().count()) {
+        return Err(LeaseError::Text { what, rule }.into());
     }
     Ok(())
 }
@@ -111,11 +100,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_in_a_sentence() {
+    fn an_invalid_request_is_a_usage_error() {
         let long = "é".repeat(256);
         let years = Duration::from_secs(11 * 366 * 86_400);
         let deep = LeaseRequest::new("1/2/3/4".parse().unwrap(), "ada");
-        for (request, says) in [
+        for (request, expected) in [
             (LeaseRequest::new("u1".parse().unwrap(), ""), "the owner of a lease has 1 to 255"),
             (LeaseRequest::new("u1".parse().unwrap(), "ada "), "without spaces"),
             (LeaseRequest::new("u1".parse().unwrap(), "a\nb"), "control"),
@@ -129,12 +118,12 @@ mod tests {
             (LeaseRequest::new(Target::user("a\0b").unwrap(), "ada"), "`a\\0b` cannot be leased"),
         ] {
             let error = request.check(&Hierarchy::default()).unwrap_err();
-            assert!(error.is_usage() && error.to_string().contains(says), "{error}");
+            assert!(error.is_usage() && error.to_string().contains(expected), "{error}");
         }
     }
 
     #[test]
-    fn the_longest_and_shortest_are_good() {
+    fn the_longest_and_shortest_values_are_valid() {
         let long = "é".repeat(255);
         for request in [
             request().ttl(Duration::from_millis(1)),

@@ -1,53 +1,38 @@
-//! What an acquire locks for its own length, in the order of the core's plan: so that of two acquires that
-//! could be in each other's way one sees what the other has done, and so that they never deadlock.
+//! The slots that an acquire locks until it ends, in the order of a lock plan. So two conflicting acquires run one after
+//! the other, and acquires never deadlock.
 //!
-//! Rows on MySQL and MariaDB, which are there for nothing else. PostgreSQL has locks without rows: those with
-//! two numbers, which have nothing to do with the core's, of one. SQLite needs none: there a writer is alone.
+//! Slots are rows of a table on MySQL and MariaDB. On PostgreSQL they are advisory locks with two numbers, which are
+//! separate from those with one number that hierlock's locks use. SQLite needs no slots, since it has only one writer.
 
+use super::schema::{SLOT_ROWS_PER_LEVEL, SLOT_TABLE};
 use crate::database::Driver;
-use crate::hierarchy::Hierarchy;
-#[cfg(feature = "_server")]
-use crate::{
-    error::Result,
-    key::Buckets,
-    mode::{Mode, SlotMode},
-    plan::{Claim, Plan, Step},
-    sql::{Dialect, Scheme, Strategy},
-    target::Target,
-};
+use crate::sql::{Dialect, Scheme, Strategy};
+use crate::{Buckets, Claim, Hierarchy, Mode, Plan, Result, SlotMode, Step, Target};
 
-pub(super) const TABLE: &str = "hier_lease_slots";
-
-/// So many rows for each level on MySQL and MariaDB: an acquire is short, so a few are enough.
-const ROWS_PER_LEVEL: u32 = 256;
-
-/// So many numbers for each level on PostgreSQL, where they cost nothing.
-#[cfg(feature = "_server")]
+/// The number of slots per level on PostgreSQL, where they cost nothing.
 const NUMBERS_PER_LEVEL: u32 = 1 << LEVEL_SHIFT;
-#[cfg(feature = "_server")]
 const LEVEL_SHIFT: usize = 24;
 
-/// The first number of PostgreSQL's: whose locks they are.
-#[cfg(feature = "_server")]
+/// The first number of the advisory locks on PostgreSQL, which marks them as lease slots.
 const LOCK_CLASS: i32 = i32::from_be_bytes(*b"leas");
 
-/// How nodes become slots, and which are locked in what order. SQLite has none.
-#[cfg(feature = "_server")]
+/// Returns how nodes become slots. `None` on SQLite.
 pub(super) fn scheme(driver: Driver, hierarchy: &Hierarchy) -> Option<Scheme> {
     let (dialect, buckets) = match driver {
-        // Both understand it.
-        Driver::Mysql => (Dialect::Mariadb, ROWS_PER_LEVEL),
+        // The statements of MariaDB work on MySQL too.
+        Driver::Mysql => (Dialect::Mariadb, SLOT_ROWS_PER_LEVEL),
         Driver::Postgres => (Dialect::Postgres, NUMBERS_PER_LEVEL),
         Driver::Sqlite => return None,
     };
-    let scheme = Scheme::new(dialect).strategy(Strategy::Striped).and_then(|s| s.table(TABLE));
-    let buckets = Buckets::new(buckets).expect("it is a count of buckets");
-    let scheme = scheme.expect("every server has rows, and the name is plain");
+    let scheme = Scheme::new(dialect).strategy(Strategy::Striped).and_then(|s| s.table(SLOT_TABLE));
+    let buckets = Buckets::new(buckets).expect("the number of slots is a valid bucket count");
+    let scheme =
+        scheme.expect("every server has the striped strategy, and the table name is valid");
     Some(scheme.buckets(buckets).hierarchy(hierarchy.clone()))
 }
 
-/// Returns what locks the slots of a node and of those above it, and how many rows come back if all are there.
-#[cfg(feature = "_server")]
+/// Returns the statement that locks the slots of a node and its ancestors, and the number of rows that it returns if all
+/// slots exist.
 pub(super) fn lock(scheme: &Scheme, target: &Target) -> Result<(String, usize)> {
     let plan = scheme.plan([Claim { target: target.clone(), mode: Mode::Exclusive }])?;
     Ok(match scheme.dialect() {
@@ -56,31 +41,7 @@ pub(super) fn lock(scheme: &Scheme, target: &Target) -> Result<(String, usize)> 
     })
 }
 
-/// What makes the table and its rows; each may be run again.
-pub(super) fn statements(driver: Driver) -> Vec<String> {
-    #[cfg(feature = "_server")]
-    if driver == Driver::Mysql {
-        let table = scheme(driver, &Hierarchy::default()).and_then(|scheme| scheme.create_rows());
-        return table.into_iter().chain(fill(driver)).collect();
-    }
-    let _ = driver;
-    Vec::new()
-}
-
-/// What makes the rows that are missing.
-pub(super) fn fill(driver: Driver) -> Option<String> {
-    let (last, levels) = (ROWS_PER_LEVEL - 1, Hierarchy::MAX_LEVELS);
-    let fill = format!(
-        "INSERT IGNORE INTO {TABLE} (level, bucket) \
-         WITH RECURSIVE numbers(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < {last}) \
-         SELECT levels.n, buckets.n FROM numbers levels, numbers buckets \
-         WHERE levels.n < {levels} ORDER BY levels.n, buckets.n"
-    );
-    (driver == Driver::Mysql).then_some(fill)
-}
-
-/// They are taken from left to right.
-#[cfg(feature = "_server")]
+/// Returns one SELECT that takes the advisory locks; PostgreSQL evaluates it from left to right.
 fn lock_numbers(plan: &Plan) -> String {
     let lock = |step: Step| {
         let shared = if step.mode == SlotMode::Shared { "_shared" } else { "" };
@@ -90,12 +51,12 @@ fn lock_numbers(plan: &Plan) -> String {
     format!("SELECT {}", plan.steps().map(lock).collect::<Vec<_>>().join(", "))
 }
 
-#[cfg(all(test, feature = "_server"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn each_level_has_numbers_of_its_own() {
+    fn each_level_has_its_own_lock_numbers() {
         let scheme = scheme(Driver::Postgres, &Hierarchy::default()).unwrap();
         let target: Target = "u/a/r".parse().unwrap();
         let number = |level: usize| {
@@ -110,8 +71,8 @@ mod tests {
              pg_advisory_xact_lock(1818583411, {resource})"
         );
         assert_eq!((sql, rows), (expected, 1));
-        // The server's are signed.
-        let most = (Hierarchy::MAX_LEVELS << LEVEL_SHIFT) as u64;
-        assert!(most < i32::MAX as u64);
+        // The server's numbers are signed.
+        let end = (Hierarchy::MAX_LEVELS << LEVEL_SHIFT) as u64;
+        assert!(end < i32::MAX as u64);
     }
 }

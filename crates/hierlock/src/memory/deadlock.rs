@@ -1,21 +1,19 @@
-//! Who waits for whom, read off the tables while all shards are locked; and how deadlocks are broken.
+//! The wait-for graph of the tables, built while all shards are locked, and how deadlocks are broken.
 
 use super::manager::{ALL_SHARDS, LockedShards, Manager, wake};
 use super::node::{Owner, Waiter};
 use super::table::{OwnerEntry, Wakers};
 use super::ticket::{Ticket, TicketKind};
 use super::wait_graph::WaitGraph;
-use crate::mode::SlotMode;
-use crate::snapshot::Wait;
 use crate::sync::Ordering;
-use crate::target::Target;
+use crate::{SlotMode, Target, Wait};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 impl Manager {
-    /// Ends one wait of every cycle that goes through `owner`: the youngest extension in it, for that
-    /// can fail and keep what it had. The others go on.
+    /// Ends one wait of every cycle through `owner`: the youngest extension in it, which can fail and keep what it held
+    /// before. The others continue.
     pub(super) fn break_deadlocks_of(&self, owner: Owner) {
         if self.waiting_extensions.load(Ordering::SeqCst) == 0 {
             return;
@@ -45,17 +43,17 @@ impl Manager {
     }
 }
 
-/// Where someone waits.
+/// A waiter and its position in the queue of a node.
 struct QueuePosition<'a> {
     node: Target,
     waiter: &'a Waiter<Arc<Ticket>>,
-    /// Those before it in the queue.
+    /// The owners before it in the queue.
     ahead: Vec<Owner>,
 }
 
-/// What can be asked while all shards are locked.
+/// Queries that need all shards locked.
 impl LockedShards<'_> {
-    /// What everyone who waits is waiting for.
+    /// Returns the wait of every waiting owner.
     pub(super) fn waits(&self, now: Instant) -> HashMap<Owner, Wait> {
         let graph = self.wait_graph(self.owners());
         let wait = |QueuePosition { node, waiter, .. }: QueuePosition<'_>| {
@@ -69,8 +67,8 @@ impl LockedShards<'_> {
         self.queue_positions().map(wait).collect()
     }
 
-    /// An owner waits for those of `holders` who hold its node in a mode that conflicts; a newcomer also waits
-    /// for everyone ahead of it in the queue.
+    /// Returns the wait-for graph. An owner waits for those of `holders` that hold its node in a conflicting mode; a
+    /// newcomer also waits for all owners ahead of it in the queue.
     fn wait_graph<'a>(&self, holders: impl Iterator<Item = &'a OwnerEntry>) -> WaitGraph {
         let positions: Vec<QueuePosition<'_>> = self.queue_positions().collect();
         let mut held: HashMap<&Target, Vec<(Owner, SlotMode)>> =

@@ -1,32 +1,31 @@
-//! What an owner has in hand: begun, waited for, extended, and given back.
+//! The hold of one owner: it begins, waits, is extended, and is released.
 
 use super::manager::{LockedShards, Manager, wake};
 use super::table::{OwnerEntry, Wakers};
 use super::ticket::{Ticket, TicketKind, TicketState};
 use crate::backend::{AcquireRequest, FencingHold, Hold, WaitLimit};
-use crate::error::{Error, LockConflict, Result};
-use crate::mode::{Mode, SlotMode};
+use crate::error::LockConflict;
 use crate::plan::{Claims, add_claims};
 use crate::sync::Ordering::SeqCst;
-use crate::target::Target;
+use crate::{Error, Mode, Result, SlotMode, Target};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The locks of one acquire in memory. Dropping it frees them.
-// Inside `memory` it may also be incomplete, or an extension that waits. Dropped, it leaves the queue it waits in and
-// gives back what it has taken; what its owner held before stays.
+/// The locks of one acquire in memory. Dropping the hold releases them.
+// Inside `memory` a hold may also be incomplete, or an extension that waits. Dropping it leaves the queue and releases the
+// nodes that it has taken; what its owner held before stays held.
 #[derive(Debug)]
-#[must_use = "dropping it frees the lock"]
+#[must_use = "dropping the hold releases the lock"]
 pub struct MemoryHold {
     pub(super) manager: Arc<Manager>,
     ticket: Arc<Ticket>,
 }
 
 impl MemoryHold {
-    /// Takes nodes for a new owner, in order, until one is not free. Then it enters the queue of that one, or fails and
-    /// has taken nothing, if `limit` does not wait.
+    /// Takes nodes for a new owner, in order, until one is not free. Then enters the queue of that node, or fails and holds
+    /// nothing, if `limit` does not wait.
     pub(super) fn begin(
         manager: &Arc<Manager>,
         claims: Claims,
@@ -51,8 +50,8 @@ impl MemoryHold {
         Ok(hold)
     }
 
-    /// Takes more, or the same more strongly. Where that has to wait, returns what to [wait](Self::wait) for and then to
-    /// hand to [`absorb`](Self::absorb).
+    /// Takes more nodes, or the same nodes in a stronger mode. If that has to wait, returns an extension to
+    /// [wait](Self::wait) for and then to pass to [`absorb`](Self::absorb).
     pub(super) fn begin_extension(
         &mut self,
         claims: Claims,
@@ -63,7 +62,7 @@ impl MemoryHold {
         let ticket = Arc::new(Ticket::new(self.ticket.owner, TicketKind::Extend, None, steps));
         let mut locked = manager.lock(ticket.shards());
         if locked.advance(&ticket) {
-            self.keep(&mut locked, &ticket);
+            self.merge(&mut locked, &ticket);
             return Ok(None);
         }
         if !limit.waits() {
@@ -72,24 +71,24 @@ impl MemoryHold {
         if let Some(entry) = locked.owner(ticket.owner) {
             entry.extension = Some(ticket.clone());
         }
-        // Before anyone can see it wait, so that whoever waits after it looks for deadlocks.
+        // Before the extension is in a queue, so that every later wait searches for deadlocks.
         manager.waiting_extensions.fetch_add(1, SeqCst);
         let extension = Self { manager: manager.clone(), ticket };
         extension.enter_queue(locked);
         Ok(Some(extension))
     }
 
-    /// Adds an extension that was waited for to its end.
+    /// Adds a complete extension to the hold.
     pub(super) fn absorb(&mut self, extension: MemoryHold) {
         debug_assert!(extension.is_complete());
         let ticket = &extension.ticket;
-        self.keep(&mut extension.manager.lock(ticket.shards()), ticket);
+        self.merge(&mut extension.manager.lock(ticket.shards()), ticket);
     }
 
-    /// Adds what an extension has taken to what is held.
-    fn keep(&mut self, locked: &mut LockedShards<'_>, extension: &Ticket) {
+    /// Adds the nodes of an extension's ticket to this hold.
+    fn merge(&mut self, locked: &mut LockedShards<'_>, extension: &Ticket) {
         let merged = Arc::new(self.ticket.merged(extension));
-        // What it had taken is the owner's now, and no longer its own to give back.
+        // The nodes belong to the merged ticket now, so dropping the extension must not release them.
         extension.set(0, TicketState::Active);
         if let Some(entry) = locked.owner(extension.owner) {
             *entry = OwnerEntry { ticket: merged.clone(), extension: None };
@@ -101,10 +100,10 @@ impl MemoryHold {
         self.ticket.is_complete()
     }
 
-    /// Waits until all is taken. Fails at the limit, and if it was chosen to break a deadlock.
+    /// Waits until all nodes are taken. Fails at the limit, or as the victim of a deadlock.
     ///
     /// # Cancel safety
-    /// Can be called again, nothing is lost. Dropping the `MemoryHold` itself gives up.
+    /// Can be called again without losing the place in the queue. Dropping the `MemoryHold` itself gives up.
     pub(super) async fn wait(&self, limit: WaitLimit) -> Result<()> {
         let timeout = |waited| Err(Error::timeout(self.conflict(), waited));
         limit.limit(self.wait_until_complete()).await.unwrap_or_else(timeout)
@@ -116,7 +115,7 @@ impl MemoryHold {
             if poll_fn(|context| ticket.poll(context)).await == TicketState::Victim {
                 return Err(Error::deadlock(self.conflict()));
             }
-            // One more node was granted: takes the rest as far as it is free.
+            // One more node was granted. Takes the following nodes as far as they are free.
             if ticket.is_complete() {
                 return Ok(());
             }
@@ -128,7 +127,7 @@ impl MemoryHold {
         }
     }
 
-    /// Waits for the first node that is not taken.
+    /// Enters the queue of the first node that is not taken.
     fn enter_queue(&self, mut locked: LockedShards<'_>) {
         if let Some(step) = self.ticket.next() {
             locked.table(step.shard()).enqueue(step, self.ticket.clone());
@@ -137,13 +136,13 @@ impl MemoryHold {
         self.manager.break_deadlocks_of(self.ticket.owner);
     }
 
-    /// What is in its way now.
+    /// Returns what blocks this hold now.
     fn conflict(&self) -> LockConflict {
         self.manager.lock(self.ticket.shards()).conflict_of(&self.ticket)
     }
 }
 
-/// Gives back what a ticket has taken, and returns what was in its way.
+/// Releases the nodes that a ticket has taken, and returns what blocked it.
 fn back_out(mut locked: LockedShards<'_>, ticket: &Ticket) -> LockConflict {
     let mut wakers = Wakers::new();
     let conflict = locked.conflict_of(ticket);
@@ -162,7 +161,7 @@ impl Drop for MemoryHold {
             TicketKind::Acquire => {
                 let entry = locked.table(ticket.owner.shard()).remove_owner(ticket.owner);
                 if let Some(leaked) = entry.and_then(|entry| entry.extension) {
-                    // The future of an extension was forgotten, not dropped.
+                    // The future of the extension was leaked by `mem::forget`.
                     drop(locked);
                     manager.lock(leaked.shards()).abandon(&leaked, &mut wakers);
                     locked = manager.lock(ticket.shards());
@@ -214,7 +213,7 @@ impl Hold for MemoryHold {
 impl FencingHold for MemoryHold {
     async fn token(&self) -> Result<u64> {
         static LAST: AtomicU64 = AtomicU64::new(0);
-        // Whoever held the same before has asked before: its lock was freed in between.
+        // An earlier holder has called this before its release, so it got a smaller number.
         Ok(LAST.fetch_add(1, Relaxed) + 1)
     }
 }

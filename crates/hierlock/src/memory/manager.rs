@@ -1,16 +1,15 @@
-//! The concurrent shell around the tables: locks shards, takes and gives back.
+//! The lock manager around the tables: locks shards, takes nodes and releases them.
 //!
-//! **Lock order**: shards ascending by number, then the waker of a [`Ticket`]. Nothing is woken
-//! and nothing awaited while a shard is locked.
+//! **Lock order**: shards ascending by number, then the waker of a [`Ticket`]. No task is woken and nothing is awaited
+//! while a shard is locked.
 
 use super::node::Owner;
 use super::table::{OwnerEntry, SHARDS, Table, Wakers};
 use super::ticket::{Ticket, TicketState};
-use crate::error::{Blocker, LockConflict, Result};
-use crate::hierarchy::Hierarchy;
-use crate::plan::{Claims, PlanSteps, targets_of};
-use crate::snapshot::Holder;
+use crate::error::LockConflict;
+use crate::plan::{Claims, PlanSteps};
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, lock};
+use crate::{Blocker, Hierarchy, Holder, Result};
 use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
 use std::cmp::Reverse;
@@ -21,22 +20,22 @@ use std::time::Instant;
 pub(super) type ShardSet = u64;
 pub(super) const ALL_SHARDS: ShardSet = ShardSet::MAX;
 
-/// A lock manager: every node of a tree, in one process.
+/// The lock manager of all nodes of a tree, in one process.
 #[derive(Debug)]
 pub(super) struct Manager {
     pub(super) hierarchy: Hierarchy,
     hasher: DefaultHashBuilder,
     shards: Box<[Shard]>,
-    /// How many extensions wait. A deadlock needs at least one, so while there is none nobody looks.
+    /// The number of waiting extensions. A deadlock needs at least one, so deadlocks are not searched while it is zero.
     pub(super) waiting_extensions: AtomicUsize,
 }
 
-/// Two shards never share a cache line (or the pair of lines that is fetched together).
+/// Aligned so that two shards never share a cache line, or a pair of lines that is prefetched together.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shard {
     table: Mutex<Table>,
-    /// How many owners this shard has had.
+    /// The number of owners that were ever created in this shard.
     owners: AtomicU64,
 }
 
@@ -54,20 +53,20 @@ impl Manager {
 
     pub(super) fn lock(&self, set: ShardSet) -> LockedShards<'_> {
         let mut tables = SmallVec::new();
-        let mut left = set;
-        while left != 0 {
-            tables.push(lock(&self.shards[left.trailing_zeros() as usize].table));
-            left &= left - 1;
+        let mut remaining = set;
+        while remaining != 0 {
+            tables.push(lock(&self.shards[remaining.trailing_zeros() as usize].table));
+            remaining &= remaining - 1;
         }
         LockedShards { set, tables }
     }
 
-    /// A number that no other owner ever has.
+    /// Returns an owner with a number that is never reused.
     pub(super) fn new_owner(&self, shard: usize) -> Owner {
         Owner::new(self.shards[shard].owners.fetch_add(1, Relaxed), shard)
     }
 
-    /// Who holds what, and who waits for whom; oldest first.
+    /// Returns all holders and waiters, oldest first.
     pub(super) fn snapshot(&self) -> Vec<Holder> {
         let now = Instant::now();
         let locked = self.lock(ALL_SHARDS);
@@ -85,7 +84,6 @@ impl Manager {
     }
 }
 
-/// The shards of a set, locked.
 pub(super) struct LockedShards<'a> {
     set: ShardSet,
     pub(super) tables: SmallVec<[MutexGuard<'a, Table>; 1]>,
@@ -101,12 +99,11 @@ impl LockedShards<'_> {
         self.table(owner.shard()).owner_mut(owner)
     }
 
-    /// All owners of these shards.
     pub(super) fn owners(&self) -> impl Iterator<Item = &OwnerEntry> {
         self.tables.iter().flat_map(|table| table.owners.iter())
     }
 
-    /// Takes nodes in order until one is not free; `true` when all are taken.
+    /// Takes nodes in order until one is not free. Returns whether all are taken.
     pub(super) fn advance(&mut self, ticket: &Ticket) -> bool {
         let steps = &ticket.steps;
         let mut taken = ticket.taken();
@@ -119,7 +116,7 @@ impl LockedShards<'_> {
         taken == steps.list.len()
     }
 
-    /// Ends a ticket: it leaves the queue it stands in, and gives back what it had taken.
+    /// Ends a ticket: leaves its queue, and releases the nodes that it has taken.
     pub(super) fn abandon(&mut self, ticket: &Ticket, wakers: &mut Wakers) {
         if let Some(step) = ticket.waits_at() {
             self.table(step.shard()).leave_queue(step, ticket, wakers);
@@ -129,13 +126,13 @@ impl LockedShards<'_> {
         }
     }
 
-    /// What is in the way of a ticket, at the first node that it has not taken; if it has all and did not notice, at the last.
+    /// Returns what blocks a ticket at the first node that it has not taken. If all were granted meanwhile, at the last node.
     pub(super) fn conflict_of(&mut self, ticket: &Ticket) -> LockConflict {
         let steps = &ticket.steps;
         let step = &steps.list[ticket.taken().min(steps.list.len() - 1)];
         let is_held = self.table(step.shard()).is_held_against(step, steps);
         let blocker = if is_held { Blocker::Holder } else { Blocker::Waiter };
-        LockConflict { blocked_on: steps.node(step), wanted: targets_of(&steps.claims), blocker }
+        LockConflict::new(steps.node(step), &steps.claims, blocker)
     }
 }
 

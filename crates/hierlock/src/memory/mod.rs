@@ -1,5 +1,5 @@
-//! `memory:`: a lock manager inside one process. No collisions, true intention modes, first come
-//! first served, and deadlocks are found and broken.
+//! `memory:`: a lock manager inside one process. It has no slot collisions, has intention modes, grants in the order of
+//! requests, and detects and breaks deadlocks.
 //!
 //! ```text
 //!   acquire(u1/a1/r1)                               release
@@ -13,17 +13,16 @@
 //!   │  │ waiting: owners                     │                     │
 //!   │  └─────────────────────────────────────┘                     │
 //!   └──────────────────────────────────────────────────────────────┘
-//!          │ all free: done, one lock taken once
+//!          │ all free: done, one mutex locked once
 //!          ▼ not free
-//!      Ticket waits ◄── granted by whoever gives the node back
+//!      Ticket waits ◄── granted by the owner that releases the node
 //! ```
 //!
-//! One acquire: the plan's nodes are taken in order under the lock of their shards. At the first one
-//! that is not free the owner enters that node's queue, keeping what it has; whoever gives the node
-//! back grants it to the queue ([`node`] has the rules) and wakes the owner, which goes on. Since all
-//! acquires take nodes in one order, only an *extension* can close a cycle: while one waits, each
-//! new wait is followed through the wait-for graph ([`wait_graph`]), and a deadlock is broken by failing
-//! the youngest extension in it ([`deadlock`]).
+//! One acquire: the nodes of the plan are taken in order, with their shards locked. At the first node that is not free
+//! the owner enters that node's queue, and keeps the nodes that it has. The owner that releases the node grants it to the
+//! queue ([`node`] has the rules) and wakes the waiter, which continues. Since all acquires take nodes in one order, only
+//! an *extension* can close a cycle: while one waits, each new wait is searched for a cycle in the wait-for graph
+//! ([`wait_graph`]), and a deadlock is broken by failing the youngest extension in it ([`deadlock`]).
 
 mod deadlock;
 mod hold;
@@ -40,25 +39,22 @@ pub use hold::MemoryHold;
 use manager::Manager;
 
 use crate::backend::{AcquireRequest, Backend};
-use crate::error::{Result, UrlError};
-use crate::hierarchy::Hierarchy;
-use crate::mode::ModeSet;
-use crate::plan::Slots;
-use crate::snapshot::Holder;
+use crate::error::UrlError;
+use crate::{Hierarchy, Holder, ModeSet, Result, Slots};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 /// The modes of `memory:`: all of them.
 pub(crate) const MODES: ModeSet = ModeSet::Intentions;
 
-/// The backend of `memory:` (its own) and `memory:NAME` (shared by name in this process). Clones share everything.
+/// The backend of `memory:` (not shared) and `memory:NAME` (shared by name in this process). Clones share all locks.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
 /// use hierlock::backend::MemoryBackend;
 /// use hierlock::{Hierarchy, Hierlock, Target};
 ///
-/// // As `memory:`, but the type is known when the program is compiled.
+/// // As `memory:`, but the type is known at compile time.
 /// let locks = Hierlock::with_backend(MemoryBackend::new(Hierarchy::default()));
 /// let guard = locks.acquire(Target::user("u1")?).await?;
 /// # Ok(()) }
@@ -69,15 +65,13 @@ pub struct MemoryBackend {
 }
 
 impl MemoryBackend {
-    /// Makes a lock manager of its own.
+    /// Makes a new lock manager.
     pub fn new(hierarchy: Hierarchy) -> Self {
         Self { manager: Arc::new(Manager::new(hierarchy)) }
     }
 
-    /// Returns the lock manager of that name, which lives as long as somebody has it.
-    ///
-    /// # Errors
-    /// The name is in use with another tree.
+    /// Returns the lock manager of that name, which lives as long as a backend or a hold uses it. Fails if the name is in
+    /// use with another tree.
     pub fn named(name: &str, hierarchy: Hierarchy) -> Result<Self> {
         static NAMED: LazyLock<Mutex<HashMap<String, Weak<Manager>>>> =
             LazyLock::new(Mutex::default);

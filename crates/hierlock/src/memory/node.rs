@@ -1,32 +1,32 @@
-//! The state machine of one node: who holds it in which mode, who waits, and who is next. Pure: it
-//! knows neither paths nor threads, and a waiter's ticket is an opaque `T`.
+//! The state machine of one node: its holders and their modes, and its queue. Pure code: it is independent of paths and
+//! threads, and a waiter's ticket is an opaque `T`.
 //!
-//! 1. A newcomer is granted when nobody waits and it is compatible with every holder. So no one
-//!    overtakes, and neither readers nor writers starve.
-//! 2. A *conversion* (an owner that already holds the node and wants more) is granted when it is
-//!    compatible with every **other** holder, whoever waits: those wait for it anyway.
-//! 3. Otherwise one waits: conversions before newcomers, each in the order of asking.
-//! 4. Whenever a holder leaves or weakens, or a waiter leaves, every conversion that can be is
-//!    granted; then, if none is left waiting, newcomers from the front until one cannot be.
+//! 1. A newcomer is granted when the queue is empty and its mode is compatible with every holder. So no owner overtakes
+//!    another, and neither readers nor writers starve.
+//! 2. A *conversion* (an owner that already holds the node and wants a stronger mode) is granted when its mode is
+//!    compatible with every **other** holder, whatever the queue: newcomers wait for its owner anyway.
+//! 3. Otherwise the owner waits: conversions before newcomers, each in the order of requests.
+//! 4. When a holder leaves or weakens its mode, or a waiter leaves, every compatible conversion is granted. Then, if no
+//!    conversion waits, newcomers are granted from the front of the queue until one is not compatible.
 
 use crate::mode::{ModeBits, SlotMode};
 use std::collections::VecDeque;
 
-/// Names whoever holds or waits: one acquire, one owner.
+/// Identifies a holder or waiter: each acquire is one owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Owner(pub(super) u64);
 
-/// Someone in the queue of a node.
+/// An entry in the queue of a node.
 #[derive(Debug)]
 pub(super) struct Waiter<T> {
     pub(super) owner: Owner,
     pub(super) mode: SlotMode,
-    /// For a conversion: what the owner holds here now.
+    /// For a conversion: the mode in which the owner holds the node now.
     pub(super) held: Option<SlotMode>,
     pub(super) ticket: T,
 }
 
-/// Which count is that of a mode: only those that go together with themselves need one.
+/// Returns the index of a mode's counter: only modes that are compatible with themselves have one.
 const fn counter(mode: SlotMode) -> Option<usize> {
     match mode {
         SlotMode::IntentShared => Some(0),
@@ -39,13 +39,13 @@ const fn counter(mode: SlotMode) -> Option<usize> {
 /// Holders and queue of one node.
 #[derive(Debug)]
 pub(super) struct Node<T> {
-    /// How many hold it, for the modes that several can hold it in.
+    /// The number of holders of each mode that several owners can have; see [`counter`].
     counts: [u32; 3],
-    /// The modes it is held in.
+    /// The modes of all holders.
     modes: ModeBits,
-    /// Where the node ends within the target of its entry: kept here, where two bytes are free.
+    /// The length of the node's path within the target of its entry. Stored here because two bytes are free.
     pub(super) path_end: u16,
-    /// Absent until somebody first waits: most nodes never see a queue.
+    /// `None` until the first wait: most nodes never have a queue.
     #[expect(
         clippy::box_collection,
         reason = "a million nodes without a queue pay 8 bytes, not 32"
@@ -54,7 +54,7 @@ pub(super) struct Node<T> {
 }
 
 impl<T> Node<T> {
-    /// A node with its first holder.
+    /// Returns a node with its first holder.
     pub(super) fn held(mode: SlotMode, path_end: u16) -> Self {
         let mut node = Self { counts: [0; 3], modes: ModeBits::default(), path_end, queue: None };
         node.add(mode);
@@ -62,7 +62,10 @@ impl<T> Node<T> {
     }
 
     fn add(&mut self, mode: SlotMode) {
-        debug_assert!(counter(mode).is_some() || !self.modes.has(mode), "{mode} is held alone");
+        debug_assert!(
+            counter(mode).is_some() || !self.modes.has(mode),
+            "{mode} can have only one holder"
+        );
         if let Some(counter) = counter(mode) {
             self.counts[counter] += 1;
         }
@@ -77,7 +80,7 @@ impl<T> Node<T> {
         }
     }
 
-    /// The modes of all holders but one, who holds it in `own`.
+    /// Returns the modes of all holders except one that holds the node in `own`.
     fn modes_beside(&self, own: Option<SlotMode>) -> ModeBits {
         match own {
             Some(own) if counter(own).is_none_or(|c| self.counts[c] == 1) => {
@@ -87,12 +90,12 @@ impl<T> Node<T> {
         }
     }
 
-    /// Could it be held in that mode too, by someone who holds it in `own` now?
+    /// Returns whether an owner that holds the node in `own` now can hold it in `wanted`.
     pub(super) fn allows(&self, wanted: SlotMode, own: Option<SlotMode>) -> bool {
         self.modes_beside(own).all_compatible_with(wanted)
     }
 
-    /// Takes the node at once, or not at all. `held`: what the owner holds here already.
+    /// Takes the node if it is free. `held` is the mode in which the owner holds the node already.
     #[must_use]
     pub(super) fn try_take(&mut self, mode: SlotMode, held: Option<SlotMode>) -> bool {
         let free = match held {
@@ -106,19 +109,19 @@ impl<T> Node<T> {
         free
     }
 
-    /// Puts someone into the queue who could not take the node.
+    /// Adds an owner that could not take the node to the queue.
     pub(super) fn enqueue(&mut self, waiter: Waiter<T>) {
         let queue = self.queue.get_or_insert_default();
-        let place = match waiter.held {
+        let index = match waiter.held {
             None => queue.len(),
             Some(_) => queue.iter().take_while(|other| other.held.is_some()).count(),
         };
-        queue.insert(place, waiter);
+        queue.insert(index, waiter);
         self.check();
     }
 
-    /// Gives back a mode, down to `keep` (nothing: the owner leaves). Those who are granted by it
-    /// go to `granted`.
+    /// Weakens a holder's mode to `keep`, or removes the holder if that is `None`. Passes the waiters that are granted to
+    /// `granted`.
     pub(super) fn give_back(
         &mut self,
         mode: SlotMode,
@@ -129,54 +132,54 @@ impl<T> Node<T> {
         if let Some(keep) = keep {
             self.add(keep);
         }
-        self.serve(granted);
+        self.grant_waiters(granted);
     }
 
-    /// Takes someone out of the queue; whoever that lets through goes to `granted`.
+    /// Removes an owner from the queue. Passes the waiters that are granted to `granted`.
     pub(super) fn leave_queue(
         &mut self,
         owner: Owner,
         granted: impl FnMut(Waiter<T>),
     ) -> Option<Waiter<T>> {
         let queue = self.queue.as_mut()?;
-        let place = queue.iter().position(|waiter| waiter.owner == owner)?;
-        let gone = queue.remove(place);
-        self.serve(granted);
-        gone
+        let index = queue.iter().position(|waiter| waiter.owner == owner)?;
+        let removed = queue.remove(index);
+        self.grant_waiters(granted);
+        removed
     }
 
-    /// Nobody holds it and nobody waits: it can be forgotten.
+    /// Returns whether the node has no holder and no waiter, so that it can be removed.
     pub(super) fn is_idle(&self) -> bool {
         self.modes == ModeBits::default() && self.queue().len() == 0
     }
 
-    /// How many hold it in a mode.
+    /// Returns the number of holders in a mode.
     #[cfg(all(test, not(feature = "model")))]
     pub(super) fn holders(&self, mode: SlotMode) -> usize {
         counter(mode).map_or(self.modes.has(mode).into(), |counter| self.counts[counter] as usize)
     }
 
-    /// Those who wait, next first.
+    /// Returns the waiters, next first.
     pub(super) fn queue(&self) -> impl ExactSizeIterator<Item = &Waiter<T>> {
         self.queue.as_deref().map(VecDeque::iter).unwrap_or_default()
     }
 
-    /// Rule 4.
-    fn serve(&mut self, mut granted: impl FnMut(Waiter<T>)) {
+    /// Grants waiters by rule 4.
+    fn grant_waiters(&mut self, mut granted: impl FnMut(Waiter<T>)) {
         let Some(mut queue) = self.queue.take() else { return };
         let mut conversions = queue.iter().take_while(|waiter| waiter.held.is_some()).count();
-        let mut place = 0;
-        while place < conversions {
-            let Waiter { mode, held, .. } = queue[place];
+        let mut index = 0;
+        while index < conversions {
+            let Waiter { mode, held, .. } = queue[index];
             if self.allows(mode, held) {
                 conversions -= 1;
                 self.grant(mode, held);
-                granted(queue.remove(place).expect("the place is within the queue"));
+                granted(queue.remove(index).expect("the index is within the queue"));
             } else {
-                place += 1;
+                index += 1;
             }
         }
-        // A conversion that still waits stands in front, and lets nobody past.
+        // A conversion that still waits is in front, and its mode conflicts with a holder's, so the loop ends at once.
         while let Some(next) = queue.pop_front_if(|next| self.allows(next.mode, None)) {
             self.grant(next.mode, None);
             granted(next);
@@ -192,27 +195,25 @@ impl<T> Node<T> {
         self.add(mode);
     }
 
-    /// What must be true after every change; compiled out of release builds.
+    /// Asserts the invariants after every change; not in release builds.
     fn check(&self) {
         if !cfg!(debug_assertions) {
             return;
         }
         let held = format_args!("held in {:?}, counts {:?}", self.modes, self.counts);
         for mode in SlotMode::ALL {
-            let alone = !self.modes.has(mode) || self.allows(mode, Some(mode));
-            assert!(alone, "{mode} is held beside a mode it conflicts with: {held}");
-            let count = counter(mode).is_none_or(|c| (self.counts[c] > 0) == self.modes.has(mode));
-            assert!(count, "the count of {mode} is wrong: {held}");
+            let is_compatible = !self.modes.has(mode) || self.allows(mode, Some(mode));
+            assert!(is_compatible, "{mode} conflicts with the mode of another holder: {held}");
+            let is_counted =
+                counter(mode).is_none_or(|c| (self.counts[c] > 0) == self.modes.has(mode));
+            assert!(is_counted, "the count of {mode} is wrong: {held}");
         }
         let mut queue = self.queue().peekable();
         if let Some(first) = queue.peek().filter(|first| first.held.is_none()) {
-            assert!(!self.allows(first.mode, None), "the first waits for nobody: {held}");
+            assert!(!self.allows(first.mode, None), "the first waiter has no blocker: {held}");
         }
         for waiter in queue.by_ref().take_while(|waiter| waiter.held.is_some()) {
-            assert!(
-                !self.allows(waiter.mode, waiter.held),
-                "a conversion waits for nobody: {held}"
-            );
+            assert!(!self.allows(waiter.mode, waiter.held), "a conversion has no blocker: {held}");
         }
         assert!(queue.all(|waiter| waiter.held.is_none()), "a conversion behind a newcomer");
     }
@@ -224,10 +225,9 @@ mod tests {
     use SlotMode::{Exclusive as X, Shared as S, Update as U};
     use std::collections::HashMap;
 
-    /// Plays a line such as `1+S 2+X? 3+S? 1- =2`: owner, what it does, and after `=` who is
-    /// granted by it. `+M` is taken, `+M?` has to wait, `^M`, `^M?` the same for a conversion, `-`
-    /// releases, `!` leaves the queue.
-    fn play(line: &str) {
+    /// Runs a line such as `1+S 2+X? 3+S? 1- =2`: an owner and its action, and after `=` the owners that are granted by
+    /// it. `+M` is taken, `+M?` has to wait, `^M`, `^M?` the same for a conversion, `-` releases, `!` leaves the queue.
+    fn run(line: &str) {
         let mut node: Option<Node<()>> = None;
         let mut held: HashMap<u64, SlotMode> = HashMap::new();
         let mut granted: Vec<Waiter<()>> = vec![];
@@ -242,7 +242,7 @@ mod tests {
             let waits = name.ends_with('?');
             let names = ["IS", "IX", "S", "U", "SIX", "X"];
             let mode = names.iter().position(|n| *n == name.trim_end_matches('?'));
-            let mode = mode.map(|place| SlotMode::ALL[place]);
+            let mode = mode.map(|index| SlotMode::ALL[index]);
             granted.clear();
             match (action, &mut node) {
                 ("+", none @ None) => {
@@ -276,50 +276,42 @@ mod tests {
                 node = None;
             }
         }
-        assert!(node.is_none(), "{line}: something is left");
+        assert!(node.is_none(), "{line}: a holder or waiter is left");
     }
 
     #[test]
-    fn grants_and_queues() {
+    fn waiters_and_conversions_are_granted_by_the_rules() {
         for line in [
             // Readers share, a writer waits for all of them.
             "1+S 2+S 3+X? 1- = 2- =3 3-",
-            // Nobody overtakes a waiting writer; the readers behind it are granted together.
+            // No reader overtakes a waiting writer; the readers behind it are granted together.
             "1+S 2+X? 3+S? 4+S? 1- =2 2- =3,4 3- 4-",
             // Nor does a writer overtake waiting readers.
             "1+X 2+S? 3+S? 4+X? 1- =2,3 2- = 3- =4 4-",
-            // Intentions go together, a shared lock of the whole does not go with a writer below.
+            // Intentions are compatible; a shared lock of the node conflicts with a writer below.
             "1+IX 2+IX 3+IS 4+S? 1- = 2- =4 3- 4-",
             // An update lock lets readers in, one updater at a time.
             "1+U 2+S 3+U? 2- = 1- =3 3-",
-            // Leaving the queue lets those behind through.
+            // Leaving the queue grants the waiters behind.
             "1+S 2+X? 3+S? 2! =3 1- 3-",
             "1+S 2+X? 3+X? 2! = 1- =3 3-",
-        ] {
-            play(line);
-        }
-    }
-
-    #[test]
-    fn conversions() {
-        for line in [
-            // Alone: at once, even when someone waits.
+            // A conversion of the only holder: at once, even with a waiter.
             "1+S 2+X? 1^X 1- =2 2-",
-            // Beside another reader: waits for it, ahead of newcomers.
+            // Beside another reader: waits for that reader, ahead of newcomers.
             "1+U 2+S 3+S 1^X? 4+S? 2- = 3- =1 1- =4 4-",
             // The second conversion is granted though the first still waits.
             "1+IS 2+IX 3+IX 1^X? 2^SIX? 3- =2 2- =1 1-",
-            // S and a write below make SIX, which lets only IS in.
+            // S and a write below make SIX, which is compatible only with IS.
             "1+S 2+IS 1^SIX 3+IS 4+IX? 1- =4 2- 3- 4-",
-            // A conversion that gives up lets the newcomers behind it through.
+            // A conversion that gives up grants the newcomers behind it.
             "1+S 2+S 1^X? 3+S? 1! =3 1- 2- 3-",
         ] {
-            play(line);
+            run(line);
         }
     }
 
     #[test]
-    fn giving_back_a_part_lets_others_in() {
+    fn weakening_a_mode_grants_waiters() {
         let mut node: Node<()> = Node::held(X, 0);
         node.enqueue(Waiter { owner: Owner(2), mode: S, held: None, ticket: () });
         let mut granted = vec![];
@@ -328,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_has_a_count_just_when_it_goes_together_with_itself() {
+    fn a_mode_has_a_counter_if_it_is_compatible_with_itself() {
         for mode in SlotMode::ALL {
             assert_eq!(counter(mode).is_some(), mode.is_compatible_with(mode), "{mode}");
         }
@@ -336,7 +328,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "conflicts")]
-    fn the_check_notices_a_wrong_grant() {
+    fn the_check_fails_on_conflicting_holders() {
         let mut node: Node<()> = Node::held(X, 0);
         node.add(S);
         node.check();

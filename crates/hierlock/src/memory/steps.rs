@@ -1,16 +1,14 @@
-//! The steps of a plan, as the tables know them: each with the hash of its node. Pure.
+//! The steps of a plan for the tables: each with the hash of its node. Pure code.
 
 use super::MODES;
 use super::manager::ShardSet;
 use super::table::SHARDS;
-use crate::error::Result;
-use crate::hierarchy::Hierarchy;
-use crate::mode::SlotMode;
 use crate::plan::{Claims, PlanStep, PlanSteps};
+use crate::{Hierarchy, Result, SlotMode};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
 
-/// Where a node's hash carries its shard: the tables use the low bits and the top seven.
+/// The position of the shard in a node's hash: the hash tables use the low bits and the top seven.
 const SHARD_SHIFT: u32 = 51;
 const SHARD_BITS: u64 = (SHARDS as u64 - 1) << SHARD_SHIFT;
 
@@ -21,8 +19,8 @@ impl PlanStep {
 }
 
 impl PlanSteps {
-    /// Plans an acquire, with the hashes of nodes as slots. All nodes of a path are in the shard of its root, so that one
-    /// lock covers them.
+    /// Plans an acquire, with the hashes of nodes as slots. All nodes of a path are in the shard of its root, so one mutex
+    /// covers them.
     pub(super) fn hashed(
         hierarchy: &Hierarchy,
         claims: Claims,
@@ -46,7 +44,7 @@ impl PlanSteps {
         self.list.iter().fold(0, |set, step| set | 1 << step.shard())
     }
 
-    /// What of `self` is still to be taken by someone who holds `base`.
+    /// Returns the steps that an owner that holds `base` still has to take.
     pub(super) fn beyond(self, base: &PlanSteps) -> Self {
         let held: HashMap<&[u8], SlotMode> =
             base.list.iter().map(|step| (base.path(step), step.mode)).collect();
@@ -59,7 +57,7 @@ impl PlanSteps {
         Self { list, ..self }
     }
 
-    /// All of it, where `self` is what was taken beyond `base`.
+    /// Returns the steps of `base` and of `self`, which are the steps beyond `base`.
     pub(super) fn merged_with(&self, base: &PlanSteps) -> PlanSteps {
         let converted: HashMap<&[u8], SlotMode> = self
             .list
@@ -108,7 +106,7 @@ mod tests {
         assert_eq!(steps.list.len(), 5);
     }
 
-    /// Otherwise two owners would not meet at a node that both need.
+    /// Otherwise two owners of the same node would not conflict.
     #[test]
     fn a_node_has_the_same_hash_in_every_plan() {
         let hasher = DefaultHashBuilder::default();
@@ -127,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn an_extension_converts_what_is_held_and_takes_what_is_not() {
+    fn an_extension_converts_held_nodes_and_takes_new_ones() {
         let hasher = DefaultHashBuilder::default();
         let base = steps(&[("u1", Mode::Shared), ("u2/a1", Mode::Exclusive)], &hasher);
-        let more = [("u1/a1", Mode::Exclusive), ("u2/a1", Mode::Shared)];
-        let more = steps(&more, &hasher).beyond(&base);
+        let claims = [("u1/a1", Mode::Exclusive), ("u2/a1", Mode::Shared)];
+        let extension = steps(&claims, &hasher).beyond(&base);
         let expected = ["u1 shared-intent-exclusive from shared", "u1/a1 exclusive"];
-        assert_eq!(texts(&more), expected);
-        let merged = more.merged_with(&base);
+        assert_eq!(texts(&extension), expected);
+        let merged = extension.merged_with(&base);
         let expected = [
             "u1 shared-intent-exclusive",
             "u2 intent-exclusive",

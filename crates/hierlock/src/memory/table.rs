@@ -1,29 +1,27 @@
-//! One shard: its nodes, the owners that are kept in it, and who waits in it. Changed only under the lock of
-//! its shard, never waits itself.
+//! One shard: its nodes, its owners, and the owners that wait in it. Changed only while the shard is locked; never waits.
 
 use super::node::{Node, Owner, Waiter};
 use super::ticket::Ticket;
-use crate::mode::SlotMode;
 use crate::plan::{PlanStep, PlanSteps};
-use crate::target::Target;
+use crate::{SlotMode, Target};
 use hashbrown::hash_table::{Entry, HashTable};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// Wakers of those who were granted, to be woken when no lock is held.
+/// The wakers of granted tickets, to be woken when no shard is locked.
 pub(super) type Wakers = SmallVec<[Waker; 4]>;
 
-/// How many shards there are: a set of them fits into one word.
+/// The number of shards: a set of shards fits into one word.
 pub(super) const SHARDS: usize = u64::BITS as usize;
 
-/// One owner, kept in the shard that its number names.
+/// One owner, stored in the shard that is part of its number.
 #[derive(Debug)]
 pub(super) struct OwnerEntry {
-    /// What it has, or waits to have.
+    /// The plan of its acquire, complete or waiting.
     pub(super) ticket: Arc<Ticket>,
-    /// What it waits to have besides.
+    /// The extension that it waits for.
     pub(super) extension: Option<Arc<Ticket>>,
 }
 
@@ -32,12 +30,12 @@ impl OwnerEntry {
         self.ticket.owner.hash()
     }
 
-    /// Both of its tickets.
+    /// Returns its ticket, and that of its extension.
     pub(super) fn tickets(&self) -> impl Iterator<Item = &Arc<Ticket>> {
         [&self.ticket].into_iter().chain(&self.extension)
     }
 
-    /// Every node that it has by now. The extension comes second: where it converts, it is stronger.
+    /// Returns every node that it has taken. The extension comes second, because its mode of a converted node is stronger.
     pub(super) fn modes(&self) -> BTreeMap<Target, SlotMode> {
         self.tickets().flat_map(|ticket| ticket.modes()).collect()
     }
@@ -48,7 +46,7 @@ impl Owner {
         Self(number * SHARDS as u64 + shard as u64)
     }
 
-    /// The shard in which it is kept.
+    /// Returns the shard in which the owner is stored.
     pub(super) fn shard(self) -> usize {
         self.0 as usize % SHARDS
     }
@@ -58,20 +56,22 @@ impl Owner {
     }
 }
 
-/// A node that somebody holds. Small: a million holds have up to three million of them.
+/// A node that has a holder. Small: a million holds have up to three million entries.
 #[derive(Debug)]
 pub(super) struct NodeEntry {
     hash: u64,
-    /// The node, or one below it; the node's `path_end` says where it ends.
+    /// The node, or one below it; `path_end` of the node is the length of its path.
     pub(super) target: Target,
     pub(super) node: Node<Arc<Ticket>>,
 }
 
-/// Is an entry that of the node of a step?
+/// Returns whether an entry is the node of a step.
 fn is_node_of(step: &PlanStep, steps: &PlanSteps) -> impl Fn(&NodeEntry) -> bool {
     let (PlanStep { slot, end, .. }, target) = (*step, steps.target(step));
     move |entry| {
-        entry.hash == slot && entry.node.path_end == end && entry.target.agrees(target, end.into())
+        entry.hash == slot
+            && entry.node.path_end == end
+            && entry.target.has_same_ancestor(target, end.into())
     }
 }
 
@@ -79,18 +79,18 @@ fn is_node_of(step: &PlanStep, steps: &PlanSteps) -> impl Fn(&NodeEntry) -> bool
 pub(super) struct Table {
     pub(super) nodes: HashTable<NodeEntry>,
     pub(super) owners: HashTable<OwnerEntry>,
-    /// Everybody who waits at a node of this shard.
+    /// The owners that wait for a node of this shard.
     pub(super) waiting: HashTable<Owner>,
 }
 
 impl Table {
-    /// Takes a node at once, or not at all.
+    /// Takes a node if it is free.
     #[must_use]
     pub(super) fn try_take(&mut self, step: &PlanStep, steps: &PlanSteps) -> bool {
         match self.nodes.entry(step.slot, is_node_of(step, steps), |entry| entry.hash) {
             Entry::Occupied(mut entry) => entry.get_mut().node.try_take(step.mode, step.held),
             Entry::Vacant(entry) => {
-                debug_assert!(step.held.is_none(), "a conversion of a node that nobody holds");
+                debug_assert!(step.held.is_none(), "a conversion of a node without a holder");
                 let node = Node::held(step.mode, step.end);
                 entry.insert(NodeEntry {
                     hash: step.slot,
@@ -106,12 +106,12 @@ impl Table {
         self.nodes.find(step.slot, is_node_of(step, steps)).map(|entry| &entry.node)
     }
 
-    /// Is a holder in the way of a step, and not only those who wait before it?
+    /// Returns whether a holder blocks a step, and not only the waiters before it.
     pub(super) fn is_held_against(&self, step: &PlanStep, steps: &PlanSteps) -> bool {
         self.node(step, steps).is_some_and(|node| !node.allows(step.mode, step.held))
     }
 
-    /// The queue of a node, next first.
+    /// Returns the queue of a node, next first.
     pub(super) fn queue(
         &self,
         step: &PlanStep,
@@ -120,20 +120,20 @@ impl Table {
         self.node(step, steps).into_iter().flat_map(Node::queue)
     }
 
-    /// Waits for a node that could not be taken.
+    /// Adds a ticket to the queue of a node that could not be taken.
     pub(super) fn enqueue(&mut self, step: &PlanStep, ticket: Arc<Ticket>) {
         let entry = self.nodes.find_mut(step.slot, is_node_of(step, &ticket.steps));
-        let entry = entry.expect("a node that could not be taken is held by someone");
+        let entry = entry.expect("a node that could not be taken has a holder");
         let (owner, PlanStep { mode, held, .. }) = (ticket.owner, *step);
         ticket.wait();
         entry.node.enqueue(Waiter { owner, mode, held, ticket });
         self.waiting.insert_unique(owner.hash(), owner, |owner| owner.hash());
     }
 
-    /// Undoes a taken step: the node goes back to what was held before it.
+    /// Undoes a taken step: restores the mode that was held before it.
     pub(super) fn give_back(&mut self, step: &PlanStep, steps: &PlanSteps, wakers: &mut Wakers) {
         let Ok(mut entry) = self.nodes.find_entry(step.slot, is_node_of(step, steps)) else {
-            debug_assert!(false, "gave back a node that nobody held");
+            debug_assert!(false, "released a node that has no holder");
             return;
         };
         let node = &mut entry.get_mut().node;
@@ -144,7 +144,7 @@ impl Table {
         }
     }
 
-    /// Takes a ticket out of the queue of the node it waits at. Somebody holds that node.
+    /// Removes a ticket from the queue of the node that it waits for. That node has a holder.
     pub(super) fn leave_queue(&mut self, step: &PlanStep, ticket: &Ticket, wakers: &mut Wakers) {
         remove_waiting(&mut self.waiting, ticket.owner);
         if let Some(entry) = self.nodes.find_mut(step.slot, is_node_of(step, &ticket.steps)) {
@@ -180,13 +180,13 @@ fn remove_waiting(waiting: &mut HashTable<Owner>, owner: Owner) {
     }
 }
 
-/// Notes that someone waits no more, and collects how to wake it.
+/// Removes a granted owner from the waiting ones, and collects its waker.
 fn grant(waiting: &mut HashTable<Owner>, next: Waiter<Arc<Ticket>>, wakers: &mut Wakers) {
     remove_waiting(waiting, next.owner);
     wakers.extend(next.ticket.grant());
 }
 
-/// Gives memory back once most of a table is empty; rarely enough to cost nothing per release.
+/// Shrinks a table when most of it is empty; rarely enough that the cost per release is negligible.
 fn shrink<T>(table: &mut HashTable<T>, hash: impl Fn(&T) -> u64) {
     const MIN_CAPACITY: usize = 32;
     if table.capacity() > MIN_CAPACITY && table.len() < table.capacity() / 8 {

@@ -1,11 +1,10 @@
-//! The manager as a whole: invariants after every operation, memory given back, wide plans, and (with
-//! the feature `model`) its interleavings.
+//! Tests of the lock manager as a whole: its invariants after every operation, its use of memory, plans over many shards,
+//! and (with the feature `model`) its interleavings.
 
 use super::{Manager, MemoryHold};
 use crate::backend::WaitLimit;
-use crate::hierarchy::Hierarchy;
-use crate::mode::Mode;
-use crate::plan::{Claim, Claims};
+use crate::plan::Claims;
+use crate::{Claim, Hierarchy, Mode};
 use std::sync::Arc;
 
 fn manager() -> Arc<Manager> {
@@ -16,20 +15,19 @@ fn claims(paths: &[&str], mode: Mode) -> Claims {
     paths.iter().map(|path| Claim { target: path.parse().unwrap(), mode }).collect()
 }
 
-/// Acquires, waiting if need be.
+/// Acquires, and waits if necessary.
 async fn acquire(manager: &Arc<Manager>, paths: &[&str], mode: Mode) -> MemoryHold {
     let hold = MemoryHold::begin(manager, claims(paths, mode), None, WaitLimit::Forever).unwrap();
     hold.wait(WaitLimit::Forever).await.expect("ordered acquires do not deadlock");
     hold
 }
 
-/// Begins to extend by a node; returns what has to be waited for.
+/// Starts to extend a hold by a node. Returns the extension if it has to wait.
 fn extend(hold: &mut MemoryHold, path: &str) -> Option<MemoryHold> {
     hold.begin_extension(claims(&[path], Mode::Exclusive), WaitLimit::Forever).unwrap()
 }
 
 impl Manager {
-    /// No node, owner or waiter is left.
     fn is_empty(&self) -> bool {
         let locked = self.lock(super::manager::ALL_SHARDS);
         let sizes = |table: &super::table::Table| {
@@ -54,9 +52,10 @@ mod plain {
     use std::task::{Context, Poll, Waker};
 
     impl Manager {
-        /// 1. Each node is held just as the tickets say, and there is no other node.
-        /// 2. Whoever waits stands in the queue of the node its ticket names, once, and is listed.
-        /// 3. No two owners hold a node in modes that conflict.
+        /// Asserts the invariants of all tables:
+        /// 1. The holders of each node are those of the tickets, and there is no other node.
+        /// 2. Each waiting owner is once in the queue of the node that its ticket waits for, and in the list of waiters.
+        /// 3. No two owners hold a node in conflicting modes.
         fn verify(&self) {
             let locked = self.lock(ALL_SHARDS);
             let mut held: BTreeMap<Target, Vec<(Owner, SlotMode)>> = BTreeMap::new();
@@ -91,7 +90,7 @@ mod plain {
                     assert!(waits.contains(&(node.clone(), waiter.owner)), "{node} {waiter:?}");
                 }
             }
-            assert_eq!(nodes, held.len(), "a node that nobody holds, or a hold without its node");
+            assert_eq!(nodes, held.len(), "a node without a holder, or a hold without its node");
             let listed: BTreeSet<Owner> = locked.waiting().collect();
             assert_eq!(listed, waits.into_iter().map(|(_, owner)| owner).collect());
         }
@@ -103,7 +102,7 @@ mod plain {
         }
     }
 
-    /// One thing that can happen to a manager. The numbers choose among the owners.
+    /// One operation on a manager. The numbers select an owner.
     #[derive(Clone, Debug)]
     enum Operation {
         Acquire(Claims, WaitLimit),
@@ -136,8 +135,8 @@ mod plain {
         prop::collection::vec(operation, 1..60)
     }
 
-    /// Someone who holds, waits, or waits to hold more. The extension is dropped first, as a future is that
-    /// borrows its guard.
+    /// An owner that holds, waits, or waits for an extension. The extension is dropped first, like a future that borrows
+    /// its guard.
     struct TestOwner {
         extension: Option<MemoryHold>,
         hold: MemoryHold,
@@ -154,7 +153,6 @@ mod plain {
             }
         }
 
-        /// Polls the wait once, as a runtime would.
         fn poll(&mut self) {
             let waiting = self.extension.as_ref().unwrap_or(&self.hold);
             let mut context = Context::from_waker(Waker::noop());
@@ -172,19 +170,18 @@ mod plain {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-        /// Whatever happens in whatever order, the tables agree with the tickets after each operation,
-        /// and nothing is left at the end. No one is stuck: as long as somebody waits, somebody does
-        /// not.
+        /// After each operation the tables agree with the tickets, and at the end nothing is left. No deadlock is left:
+        /// while some owners wait, at least one does not.
         #[test]
-        fn the_tables_agree_after_every_operation(operations in operations()) {
+        fn the_invariants_hold_after_every_operation(operations in operations()) {
             let manager = manager();
             let mut owners: Vec<TestOwner> = vec![];
             for operation in operations {
                 let count = owners.len().max(1);
                 match operation {
                     Operation::Acquire(claims, limit) => {
-                        let begun = MemoryHold::begin(&manager, claims, None, limit);
-                        owners.extend(begun.map(|hold| TestOwner { extension: None, hold }));
+                        let hold = MemoryHold::begin(&manager, claims, None, limit);
+                        owners.extend(hold.map(|hold| TestOwner { extension: None, hold }));
                     }
                     _ if owners.is_empty() => {}
                     Operation::Extend(i, claims, limit) => owners[i % count].extend(claims, limit),
@@ -205,8 +202,8 @@ mod plain {
                 }
                 manager.verify();
             }
-            // Let everyone come to an end: whoever does not wait is done. A round may only bring
-            // someone from one queue to the next, or tell a victim; a plan has few nodes.
+            // Finishes all owners: those that do not wait are dropped. In one round an owner may only move from one queue
+            // to the next, or fail as a victim, so several rounds are needed; a plan has few nodes.
             let mut rounds = 0;
             while !owners.is_empty() {
                 owners.iter_mut().for_each(TestOwner::poll);
@@ -214,14 +211,14 @@ mod plain {
                 owners.retain(TestOwner::is_waiting);
                 manager.verify();
                 rounds += 1;
-                prop_assert!(rounds < 1_000, "all who are left wait for each other");
+                prop_assert!(rounds < 1_000, "the remaining owners wait for each other");
             }
             prop_assert!(manager.is_empty());
         }
     }
 
     #[tokio::test]
-    async fn memory_is_given_back() {
+    async fn tables_shrink_after_releases() {
         let manager = manager();
         let empty = manager.capacity();
         let mut holds = vec![];
@@ -232,28 +229,28 @@ mod plain {
         let full = manager.capacity();
         assert!(full > 100_000);
         holds.truncate(1_000);
-        assert!(manager.capacity() < full / 8, "most is given back while some is held");
+        assert!(manager.capacity() < full / 8, "the tables must shrink while some holds are left");
         drop(holds);
         assert!(manager.is_empty());
         assert!(manager.capacity() < empty + 64 * 1024);
     }
 
     #[tokio::test]
-    async fn a_plan_over_many_roots_takes_many_shards() {
+    async fn a_plan_can_have_nodes_in_many_shards() {
         let manager = manager();
         let paths: Vec<String> = (0..500).map(|i| format!("u{i}/a")).collect();
         let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
         let mut hold = acquire(&manager, &paths, Mode::Exclusive).await;
         assert_eq!(hold.modes().len(), 1000);
-        let more = claims(&["v1", "v2", "u7"], Mode::Shared);
-        assert!(hold.begin_extension(more, WaitLimit::Never).unwrap().is_none());
+        let extension = claims(&["v1", "v2", "u7"], Mode::Shared);
+        assert!(hold.begin_extension(extension, WaitLimit::Never).unwrap().is_none());
         assert_eq!(hold.modes().len(), 1002);
         drop(hold);
         assert!(manager.is_empty());
     }
 
-    /// A future that is leaked with its wait still in a queue must not be granted after its guard
-    /// is gone: nobody would ever give that back.
+    /// An extension that is leaked while it waits must not be granted after its guard is dropped: the node would never be
+    /// released.
     #[tokio::test]
     async fn a_leaked_extension_ends_with_its_guard() {
         let manager = manager();
@@ -266,7 +263,7 @@ mod plain {
     }
 }
 
-/// Explored with shuttle: every run is one interleaving of the threads' lock operations.
+/// Tests with shuttle: every run is one interleaving of the threads' lock operations.
 #[cfg(feature = "model")]
 mod model {
     use super::*;
@@ -279,7 +276,7 @@ mod model {
 
     const RUNS: usize = 2_000;
 
-    /// Under random schedules, and under those with few preemptions at the worst places. Nothing is left at the end.
+    /// Runs a test under random schedules, and under PCT schedules with few preemptions. Nothing may be left at the end.
     fn explore(test: impl Fn(Arc<Manager>) + Send + Sync + Clone + 'static) {
         let run = move || {
             let manager = manager();
@@ -302,14 +299,14 @@ mod model {
     fn holders_exclude_each_other_and_every_waiter_is_woken() {
         explore(|manager| {
             let inside = Arc::new(AtomicI32::new(0));
-            // The pairs all meet somewhere.
+            // Each pair conflicts with the others.
             let pairs = [["u1/a/r", "u2"], ["u2/a", "u1"], ["u1/a", "u2/b"]];
             join(pairs.map(|paths| {
                 let (manager, inside) = (manager.clone(), inside.clone());
                 spawn(async move {
                     let hold = acquire(&manager, &paths, Mode::Exclusive).await;
                     let common = acquire(&manager, &["z/z/z"], Mode::Exclusive).await;
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two owners hold z/z/z");
                     thread::yield_now();
                     inside.fetch_sub(1, Ordering::SeqCst);
                     drop((common, hold));
@@ -326,7 +323,7 @@ mod model {
                 spawn(async move { drop(acquire(&holds, &["u1/a1"], Mode::Exclusive).await) });
             let cancels = manager.clone();
             let canceller = spawn(async move {
-                // Polled at most twice, then dropped: waiting, granted, or done.
+                // Polled at most twice, then dropped: while it waits, is granted, or is complete.
                 let paths = ["u1/a1/r1", "u2"];
                 let mut acquire = pin!(acquire(&cancels, &paths, Mode::Exclusive));
                 let mut polls = 0;
@@ -348,9 +345,9 @@ mod model {
         });
     }
 
-    /// Two guards that extend crosswise: one victim, and the other goes on.
+    /// Two guards extend by each other's node.
     #[test]
-    fn a_deadlock_has_one_victim_and_the_other_goes_on() {
+    fn a_deadlock_has_one_victim_and_the_other_owner_continues() {
         explore(|manager| {
             let victims = Arc::new(AtomicUsize::new(0));
             let first = block_on(acquire(&manager, &["u1"], Mode::Exclusive));
@@ -369,9 +366,8 @@ mod model {
         });
     }
 
-    /// The acquire has u1 and waits for u2; the extension has u3 and waits for u1; then u2 is given
-    /// back, and the acquire closes the cycle by going on to u3. It must notice, and must not be the
-    /// victim.
+    /// The acquire has u1 and waits for u2; the extension has u3 and waits for u1; then u2 is released, and the acquire
+    /// closes the cycle by waiting for u3. The deadlock must be detected, and the acquire must not be the victim.
     #[test]
     fn an_acquire_that_closes_a_cycle_is_not_the_victim() {
         explore(|manager| {

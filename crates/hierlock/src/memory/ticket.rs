@@ -1,29 +1,28 @@
-//! A ticket: one owner's plan, how far it got, and how the owner is told. Shared by the owner, by its
-//! entry in a table, and, while it waits, by the queue of a node.
+//! A ticket: the plan of one owner, its progress, and its waker. Shared by the owner, by its entry in a table, and, while
+//! it waits, by the queue of a node.
 
 use super::manager::ShardSet;
 use super::node::Owner;
-use crate::mode::SlotMode;
 use crate::plan::{PlanStep, PlanSteps};
 use crate::sync::{AtomicUsize, Mutex, Ordering, lock};
-use crate::target::Target;
+use crate::{SlotMode, Target};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-/// What a ticket is for.
+/// The purpose of a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TicketKind {
-    /// A new hold. All take their nodes in one order, so they cannot deadlock.
+    /// A new hold. All acquires take their nodes in one order, so they cannot deadlock.
     Acquire,
-    /// More for a hold. May come in any order, so it may close a cycle of waits.
+    /// An extension of a hold. Its nodes may come in any order, so it may close a cycle of waits.
     Extend,
 }
 
-/// Where a ticket stands. Changes only under the lock of the shard that is concerned.
+/// The state of a ticket. Changes only while the shard of the node is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TicketState {
-    /// In nobody's queue: taking nodes, or all of them taken.
+    /// In no queue: taking nodes, or all of them taken.
     Active = 0,
     /// In the queue of the first node that is not taken.
     Waiting = 1,
@@ -36,10 +35,9 @@ pub(super) struct Ticket {
     pub(super) owner: Owner,
     pub(super) kind: TicketKind,
     pub(super) name: Option<Arc<String>>,
-    /// When it was asked for.
     pub(super) since: Instant,
     pub(super) steps: PlanSteps,
-    /// How many of the steps are taken, and the state, in one word: see [`Ticket::set`].
+    /// The number of taken steps and the state, in one word: see [`Ticket::set`].
     progress: AtomicUsize,
     waker: Mutex<Option<Waker>>,
 }
@@ -55,12 +53,12 @@ impl Ticket {
         Self { owner, kind, name, since: Instant::now(), steps, progress, waker }
     }
 
-    /// What an owner has after an extension: all of both.
-    pub(super) fn merged(&self, more: &Ticket) -> Self {
-        let steps = more.steps.merged_with(&self.steps);
-        let all = steps.list.len();
+    /// Returns the complete ticket of an owner after an extension: the steps of both.
+    pub(super) fn merged(&self, extension: &Ticket) -> Self {
+        let steps = extension.steps.merged_with(&self.steps);
+        let taken = steps.list.len();
         let merged = Self::new(self.owner, self.kind, self.name.clone(), steps);
-        merged.set(all, TicketState::Active);
+        merged.set(taken, TicketState::Active);
         Self { since: self.since, ..merged }
     }
 
@@ -78,7 +76,7 @@ impl Ticket {
         (progress >> 2, state)
     }
 
-    /// The shards of its nodes, and that of its owner.
+    /// Returns the shards of its nodes, and that of its owner.
     pub(super) fn shards(&self) -> ShardSet {
         self.steps.shards() | 1 << self.owner.shard()
     }
@@ -92,7 +90,6 @@ impl Ticket {
         self.get().1
     }
 
-    /// The nodes that are taken.
     pub(super) fn modes(&self) -> impl Iterator<Item = (Target, SlotMode)> {
         let taken = self.steps.list[..self.taken()].iter();
         taken.map(|step| (self.steps.node(step), step.mode))
@@ -102,12 +99,12 @@ impl Ticket {
         self.taken() == self.steps.list.len()
     }
 
-    /// The first node that is not taken.
+    /// Returns the first step that is not taken.
     pub(super) fn next(&self) -> Option<&PlanStep> {
         self.steps.list.get(self.taken())
     }
 
-    /// The node in whose queue it stands.
+    /// Returns the step in whose queue the ticket waits.
     pub(super) fn waits_at(&self) -> Option<&PlanStep> {
         match self.get() {
             (taken, TicketState::Waiting) => self.steps.list.get(taken),
@@ -115,18 +112,18 @@ impl Ticket {
         }
     }
 
-    /// It enters the queue of the next node.
+    /// Marks the ticket as waiting for the next step.
     pub(super) fn wait(&self) {
         self.set(self.taken(), TicketState::Waiting);
     }
 
-    /// The node that is waited for is granted; the waker is to be woken when no lock is held.
+    /// Marks the waiting step as taken. Returns the waker, to be woken when no shard is locked.
     #[must_use]
     pub(super) fn grant(&self) -> Option<Waker> {
         self.end_wait(1, TicketState::Active)
     }
 
-    /// Chosen to break a deadlock; otherwise as [`grant`](Self::grant).
+    /// Marks the ticket as the victim of a deadlock. Returns the waker as [`grant`](Self::grant) does.
     #[must_use]
     pub(super) fn make_victim(&self) -> Option<Waker> {
         self.end_wait(0, TicketState::Victim)
@@ -135,12 +132,12 @@ impl Ticket {
     fn end_wait(&self, granted: usize, state: TicketState) -> Option<Waker> {
         let (taken, before) = self.get();
         debug_assert_eq!(before, TicketState::Waiting, "a wait ends once");
-        // First the state, then the waker: whoever leaves a waker looks at the state after locking.
+        // First the state, then the waker: `poll` reads the state after it has locked the waker.
         self.set(taken + granted, state);
         lock(&self.waker).take()
     }
 
-    /// Ready when it waits no more.
+    /// Ready when the ticket does not wait.
     pub(super) fn poll(&self, context: &Context<'_>) -> Poll<TicketState> {
         let mut waker = lock(&self.waker);
         match self.get() {

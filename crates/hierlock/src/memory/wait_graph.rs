@@ -1,9 +1,9 @@
-//! Who waits for whom, as a plain graph. Pure.
+//! The wait-for graph. Pure code.
 
 use super::node::Owner;
 use std::collections::{HashMap, HashSet};
 
-/// Edges from a waiter to those it waits for.
+/// A graph with edges from waiters to their blockers.
 #[derive(Debug, Default)]
 pub(super) struct WaitGraph {
     edges: HashMap<Owner, Vec<Owner>>,
@@ -14,34 +14,32 @@ impl WaitGraph {
         self.edges.entry(waiter).or_default().push(blocker);
     }
 
-    /// Those whom an owner waits for directly.
     pub(super) fn blockers(&self, owner: Owner) -> &[Owner] {
         self.edges.get(&owner).map_or(&[], Vec::as_slice)
     }
 
-    /// The owner has stopped waiting.
+    /// Removes the edges of an owner that has stopped waiting.
     pub(super) fn remove(&mut self, waiter: Owner) {
         self.edges.remove(&waiter);
     }
 
-    /// Returns a cycle that goes through `start`, from `start` on: each waits for the next, and the
-    /// last for `start`.
+    /// Returns a cycle through `start`, beginning with `start`: each owner waits for the next, and the last for `start`.
     pub(super) fn cycle_through(&self, start: Owner) -> Option<Vec<Owner>> {
         let mut seen = HashSet::from([start]);
-        // The path to where we are, and what is left to try from each place on it.
+        // A depth-first search: the current path, and the untried blockers of each owner on it.
         let mut path = vec![start];
-        let mut left = vec![self.blockers(start).iter()];
-        while let Some(next) = left.last_mut() {
+        let mut untried = vec![self.blockers(start).iter()];
+        while let Some(next) = untried.last_mut() {
             match next.next() {
                 Some(&owner) if owner == start => return Some(path),
                 Some(&owner) if seen.insert(owner) => {
                     path.push(owner);
-                    left.push(self.blockers(owner).iter());
+                    untried.push(self.blockers(owner).iter());
                 }
                 Some(_) => {}
                 None => {
                     path.pop();
-                    left.pop();
+                    untried.pop();
                 }
             }
         }
@@ -64,15 +62,15 @@ mod tests {
     }
 
     #[test]
-    fn cycles() {
+    fn a_cycle_through_the_owner_is_found() {
         for (edges, cycle) in [
             ("", None),
             ("12 23 34", None),
             ("12 21", Some(vec![1, 2])),
             ("12 23 31", Some(vec![1, 2, 3])),
-            // A cycle elsewhere is not ours.
+            // A cycle that does not contain the owner does not count.
             ("12 23 32", None),
-            // Dead ends are backed out of.
+            // The search backtracks from dead ends.
             ("12 13 24 34 35 51", Some(vec![1, 3, 5])),
             ("12 14 25 35 43 54", None),
         ] {
@@ -82,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_waiter_waits_for_nobody() {
+    fn a_removed_waiter_has_no_blockers() {
         let mut graph = graph("12 21");
         graph.remove(Owner(2));
         assert_eq!(graph.cycle_through(Owner(1)), None);

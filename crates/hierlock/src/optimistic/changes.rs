@@ -1,11 +1,11 @@
-//! What a row is changed to, and what names it: columns with their values.
+//! Columns with their values: the changes of a row, and its key.
 
 use super::outcome::OptimisticError;
 use crate::database::{Driver, Value, check_name};
 use crate::error::Result;
 use sqlx::SqlSafeStr;
 
-/// What is set in a row, besides its version.
+/// The columns to set in a row, besides its version.
 ///
 /// ```
 /// use hierlock::optimistic::Changes;
@@ -14,11 +14,11 @@ use sqlx::SqlSafeStr;
 /// # let _ = sold;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
-#[must_use = "nothing is changed before it is given to a row"]
+#[must_use = "changes do nothing until they are passed to a row"]
 pub struct Changes(pub(super) Vec<Term>);
 
 impl Changes {
-    /// None yet: the version alone goes up.
+    /// Returns no changes: only the version is incremented.
     pub fn new() -> Self {
         Self::default()
     }
@@ -29,13 +29,14 @@ impl Changes {
         self
     }
 
-    /// Sets a column to what an expression says, with a value for each `?` in it outside of quotes and comments (`??`
-    /// is an operator's `?` on PostgreSQL). It is a part of the program, not of its input, which goes into the values.
+    /// Sets a column to the value of an SQL expression, with a value for each `?` in it outside of quotes and comments
+    /// (`??` is an operator's `?` on PostgreSQL). The expression must be part of the program. User input belongs into the
+    /// values.
     ///
-    /// It sees the row as it was before, also where [`set`](Self::set) sets the column that it names. (Only
-    /// MySQL and MariaDB let an expression see what an expression before it has set.)
+    /// The expression reads the row as it was before, even if [`set`](Self::set) sets a column that it reads. (Only on
+    /// MySQL and MariaDB an expression reads the result of an earlier expression.)
     ///
-    /// A type that a [`Value`] does not have is asked for here: `CAST(? AS jsonb)`.
+    /// Use it also for types that [`Value`] does not have: `CAST(? AS jsonb)`.
     pub fn set_expr(
         mut self,
         column: &str,
@@ -47,11 +48,11 @@ impl Changes {
     }
 }
 
-/// `column = what`.
+/// `column = value`, for SET or WHERE.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Term {
     pub(super) column: String,
-    /// None: the value itself.
+    /// None for a plain value.
     expression: Option<String>,
     pub(super) values: Vec<Value>,
 }
@@ -74,13 +75,13 @@ impl Term {
         self.expression.is_some()
     }
 
-    /// Refuses what is wrong on every engine. What only some of them read otherwise is refused where it is used.
+    /// Fails if the term is invalid on every engine. A term that is invalid only on some fails when it is used there.
     pub(super) fn check_on_any(&self) -> Result<()> {
         let checks = Driver::ALL.map(|driver| self.check(driver));
         checks.into_iter().reduce(Result::or).unwrap_or(Ok(()))
     }
 
-    /// Fails if a value has no place, or a place no value. (SQLite takes a missing one for NULL, without a word.)
+    /// Fails if the number of values is not the number of placeholders. (SQLite silently uses NULL for a missing value.)
     fn check(&self, driver: Driver) -> Result<()> {
         check_name(&self.column)?;
         let Some(expression) = &self.expression else { return Ok(()) };
@@ -88,18 +89,19 @@ impl Term {
         let is_number =
             |code: &str| code.split(['?', '$']).skip(1).any(|rest| rest.starts_with(is_digit));
         if driver.code(expression).any(is_number) {
-            return Err(OptimisticError::Numbered { expression: expression.clone() }.into());
-        }
-        let (places, given) = (driver.parameter_count(expression), self.values.len());
-        if places != given {
             let expression = expression.clone();
-            return Err(OptimisticError::Places { expression, places, given }.into());
+            return Err(OptimisticError::NumberedParameter { expression }.into());
+        }
+        let (placeholders, given) = (driver.parameter_count(expression), self.values.len());
+        if placeholders != given {
+            let expression = expression.clone();
+            return Err(OptimisticError::ParameterCount { expression, placeholders, given }.into());
         }
         Ok(())
     }
 
-    /// Returns whether it names that column. Only PostgreSQL tells small letters from capitals.
-    pub(super) fn names(&self, driver: Driver, column: &str) -> bool {
+    /// Returns whether this is the term of `column`. Only on PostgreSQL names are case-sensitive.
+    pub(super) fn is_of_column(&self, driver: Driver, column: &str) -> bool {
         let is_same = self.column == column;
         is_same || driver != Driver::Postgres && self.column.to_lowercase() == column.to_lowercase()
     }
@@ -109,7 +111,7 @@ impl Term {
         let column = driver.quote_column(&self.column)?;
         Ok(match &self.expression {
             None => format!("{column} = ?"),
-            // A comment at its end must not swallow the condition that comes after it.
+            // The line break ends a comment at the end of the expression, which would hide the following condition.
             Some(expression) => format!("{column} = ({expression}\n)"),
         })
     }

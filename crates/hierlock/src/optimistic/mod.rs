@@ -1,4 +1,4 @@
-//! Optimistic versions: a row is changed only if it is still as it was read.
+//! Optimistic versions: a row is changed only if it has not changed since it was read.
 //!
 //! ```text
 //!   VersionedTable ──row──► VersionedRow ──update(tx, expected, Changes)──► UpdateOutcome
@@ -6,16 +6,16 @@
 //!                                      └ lock, delete ────────────────► VersionCheck
 //! ```
 //!
-//! Nobody is locked out while somebody thinks. Each remembers the version that was read; the UPDATE has it in its
-//! condition and raises it by one, so of two who have read the same, the second changes nothing, and is told.
+//! No lock is held between reading and writing. A program remembers the version that it read. The UPDATE has that version
+//! in its condition and increments it. So if two programs have read the same version, the second update changes nothing and
+//! returns `Stale`.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
 //! use hierlock::database::Database;
 //! use hierlock::optimistic::{Changes, UpdateOutcome, VersionedTable};
 //!
-//! # let directory = tempfile::tempdir().unwrap();
-//! # let database = Database::connect(&format!("sqlite:{}", directory.path().join("a.db").display())).await?;
+//! # let database = Database::connect("sqlite::memory:").await?;
 //! # let mut tx = database.begin().await?;
 //! # tx.run("CREATE TABLE seats (id BIGINT PRIMARY KEY, holder TEXT, version BIGINT NOT NULL);
 //! #         INSERT INTO seats VALUES (7, NULL, 1)").await?;
@@ -27,7 +27,7 @@
 //! let seen = 1; // read with the seat, an hour ago
 //! match seat.update(&mut tx, seen, Changes::new().set("holder", "ada")).await? {
 //!     UpdateOutcome::Updated(_version) => tx.commit().await?,
-//!     UpdateOutcome::Stale { current, .. } => println!("somebody was faster: look at version {current}"),
+//!     UpdateOutcome::Stale { current, .. } => println!("the seat was changed: look at version {current}"),
 //!     UpdateOutcome::Missing => println!("the seat is gone"),
 //! }
 //! # Ok(()) }
@@ -45,19 +45,19 @@ pub use row::{VersionedRow, VersionedTable, WaitPolicy};
 
 use crate::retry::{AttemptError, RetryError, RetryPolicy, retry};
 
-/// Runs `work` again while it fails because a row is [stale](crate::Error::is_stale), or because it lost
-/// another race; so many times in all. It is given the number of the attempt, from 1.
+/// Retries `work` while it fails because a row is [stale](crate::Error::is_stale), or with an error that [`retry`]
+/// retries, for at most `attempts` attempts. `work` gets the number of the attempt, from 1.
 ///
-/// `work` must read the row again each time, and [`updated`](UpdateOutcome::updated) turns what is stale into
-/// an error. It is for a program that can compute its change anew; a person has to look first.
+/// `work` must read the row again in each attempt, and use [`updated`](UpdateOutcome::updated) to convert `Stale` into an
+/// error. This is for programs that can compute their change again, not for edits of a person, who has to look at the new
+/// data first.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use hierlock::database::Database;
 /// use hierlock::optimistic::{Changes, VersionedTable, until_current};
 ///
-/// # let directory = tempfile::tempdir().unwrap();
-/// # let database = Database::connect(&format!("sqlite:{}", directory.path().join("a.db").display())).await?;
+/// # let database = Database::connect("sqlite::memory:").await?;
 /// # let mut tx = database.begin().await?;
 /// # tx.run("CREATE TABLE stock (id BIGINT PRIMARY KEY, left_over BIGINT, version BIGINT NOT NULL);
 /// #         INSERT INTO stock VALUES (1, 5, 1)").await?;
@@ -75,8 +75,8 @@ use crate::retry::{AttemptError, RetryError, RetryPolicy, retry};
 /// # Ok(()) }
 /// ```
 ///
-/// It is [`retry`], with its errors and its cancel safety, and [`also_if_stale`](RetryPolicy::also_if_stale); use that
-/// for other pauses, or a limit of time.
+/// It calls [`retry`] with [`also_if_stale`](RetryPolicy::also_if_stale), and has its errors and cancel safety; use
+/// [`retry`] for other pauses or a time limit.
 pub async fn until_current<T, E, W, K>(
     attempts: u32,
     work: impl FnMut(u32) -> W,

@@ -1,44 +1,44 @@
-//! What has become of a row: a type, so that nobody forgets to look.
+//! The outcomes of updates and version checks, and the errors.
 
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 
-/// Whether a row was changed.
+/// The outcome of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "the row may not have been changed"]
 pub enum UpdateOutcome {
-    /// It was, and is at this version now.
+    /// The row was updated, and has this version now.
     Updated(i64),
-    /// It was not, for somebody else has changed it since it was read.
+    /// The row was not updated, because another writer has changed it since it was read.
     Stale {
-        /// The version that it should have.
+        /// The expected version.
         expected: i64,
-        /// The version that it has.
+        /// The current version.
         current: i64,
     },
-    /// There is no such row.
+    /// The row does not exist.
     Missing,
 }
 
-/// Whether a row that was to be locked or deleted was at the version that was expected.
+/// The outcome of a lock or a delete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[must_use = "the row may be at another version"]
+#[must_use = "the row may have another version"]
 pub enum VersionCheck {
-    /// It was: now it is locked, or deleted.
+    /// The row had the expected version, and is now locked or deleted.
     Current,
-    /// It was not, for somebody else has changed it since it was read.
+    /// The row has another version, because another writer has changed it since it was read.
     Stale {
-        /// The version that it should have.
+        /// The expected version.
         expected: i64,
-        /// The version that it has.
+        /// The current version.
         current: i64,
     },
-    /// There is no such row.
+    /// The row does not exist.
     Missing,
 }
 
 impl UpdateOutcome {
     /// Returns the new version. Fails with [`is_stale`](crate::Error::is_stale) or
-    /// [`is_missing`](crate::Error::is_missing), so that `?` leaves (and drops) the transaction.
+    /// [`is_missing`](crate::Error::is_missing), so that `?` returns and drops the transaction.
     pub fn updated(self) -> Result<i64> {
         match self {
             UpdateOutcome::Updated(version) => Ok(version),
@@ -51,12 +51,12 @@ impl UpdateOutcome {
 }
 
 impl VersionCheck {
-    /// Fails if the row was not at the version that was expected, as [`updated`](UpdateOutcome::updated).
+    /// Fails if the row did not have the expected version, as [`updated`](UpdateOutcome::updated) does.
     pub fn current(self) -> Result<()> {
         self.then_updated_to(0).updated().map(drop)
     }
 
-    /// For a row that is read at a version, or is not there.
+    /// Compares the expected version with the version of the row, which is `None` if the row does not exist.
     pub(super) fn new(expected: i64, found: Option<i64>) -> Self {
         match found {
             None => VersionCheck::Missing,
@@ -65,7 +65,7 @@ impl VersionCheck {
         }
     }
 
-    /// For a row that was changed, if it was current.
+    /// Converts into the outcome of an update to `version`.
     pub(super) fn then_updated_to(self, version: i64) -> UpdateOutcome {
         match self {
             VersionCheck::Current => UpdateOutcome::Updated(version),
@@ -75,7 +75,7 @@ impl VersionCheck {
     }
 }
 
-/// Why a row was not read or changed. Mirrors `optimistic`.
+/// Mirrors `optimistic`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OptimisticError {
     #[error(
@@ -98,7 +98,7 @@ pub(crate) enum OptimisticError {
     )]
     NotAVersion { table: String, column: String, found: String },
     #[error("{expected} is the greatest version; there is none after it")]
-    Greatest { expected: i64 },
+    MaxVersion { expected: i64 },
     #[error(
         "the key names {rows} rows of `{table}`, and a version is that of one; roll back, and give the columns \
          of its primary key"
@@ -108,37 +108,36 @@ pub(crate) enum OptimisticError {
         "the row of `{table}` is at version {expected} as expected, but does not change; look for a trigger, a \
          rule or a policy that prevents it"
     )]
-    Unmoved { table: String, expected: i64 },
+    NotUpdated { table: String, expected: i64 },
     #[error("`{column}` is the version of `{table}`, {why}")]
-    VersionGiven { table: String, column: String, why: &'static str },
+    VersionColumn { table: String, column: String, why: &'static str },
     #[error("`{column}` is a part of the key of the row, which no change sets; leave it out")]
-    KeySet { column: String },
-    #[error("`{column}` is given twice; once is enough")]
-    Twice { column: String },
+    KeyColumn { column: String },
+    #[error("`{column}` is given twice; give it once")]
+    DuplicateColumn { column: String },
     #[error("the key has NULL for `{column}`, which equals nothing; give the value of a row")]
     NullKey { column: String },
     #[error(
-        "`{expression}` has {places} places for values (`?` outside of quotes and comments), but {given} values are given"
+        "`{expression}` has {placeholders} placeholders (`?` outside of quotes and comments), but {given} values are given"
     )]
-    Places { expression: String, places: usize, given: usize },
+    ParameterCount { expression: String, placeholders: usize, given: usize },
     #[error(
-        "`{expression}` has a place with a number; write a bare `?` for each value, on every engine"
+        "`{expression}` has a numbered placeholder; write a bare `?` for each value, on every engine"
     )]
-    Numbered { expression: String },
+    NumberedParameter { expression: String },
 }
 
 impl OptimisticError {
-    /// Returns whether the request itself was wrong: not whether the row is another than expected.
-    pub(crate) fn is_usage(&self) -> bool {
-        use OptimisticError::{Missing, NoVersion, NotAVersion, Stale, Unmoved, WouldBlock};
-        !matches!(
-            self,
-            Stale { .. }
-                | Missing
-                | WouldBlock { .. }
-                | NoVersion { .. }
-                | NotAVersion { .. }
-                | Unmoved { .. }
-        )
+    pub(crate) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Stale { .. } => ErrorKind::Stale,
+            Self::Missing => ErrorKind::Missing,
+            Self::WouldBlock { .. } => ErrorKind::WouldBlock,
+            Self::NoVersion { .. } | Self::NotAVersion { .. } | Self::NotUpdated { .. } => {
+                ErrorKind::Other
+            }
+            // All others are invalid arguments.
+            _ => ErrorKind::Usage,
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! A table whose rows have a version, and a row of it in somebody's transaction.
+//! A table whose rows have a version, and operations on one of its rows in a transaction.
 
 use super::changes::{Changes, Term};
 use super::outcome::{OptimisticError, UpdateOutcome, VersionCheck};
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::retry::{RetryCause, Retryable as _};
 use sqlx::SqlSafeStr;
 
-/// A table and its column with the version: an integer of any width, never NULL.
+/// A table and its version column, which is an integer of any width and never NULL.
 ///
 /// ```
 /// # fn main() -> hierlock::Result<()> {
@@ -29,23 +29,23 @@ pub struct VersionedTable {
 }
 
 impl VersionedTable {
-    /// Names a table, maybe with its schema before a dot, and the column of its version. Fails if they cannot be names.
-    /// They are quoted, and so taken as written: PostgreSQL has small letters, unless they were created in quotes.
+    /// Names a table, optionally with its schema before a dot, and its version column. Fails if a name is invalid. Names are
+    /// quoted and used as written: on PostgreSQL they are in lower case, unless they were created in quotes.
     pub fn new(table: &str, version: &str) -> Result<Self> {
         check_table_name(table)?;
         check_name(version)?;
         Ok(Self { name: table.to_owned(), version: version.to_owned() })
     }
 
-    /// Names the row with this key; [`and`](VersionedRow::and) for one of several columns. The columns must be those of
-    /// a primary key or a unique index, and the value of the type of its column: MySQL compares text with a number in
-    /// its own way, by reading all rows. Fails if the column is no name, or the value is NULL; that it is the version
-    /// is told when the row is used, for it depends on the engine what is the same name.
+    /// Returns the row with this key; [`and`](VersionedRow::and) adds a column to the key. The columns must be those of a
+    /// primary key or a unique index, and the value must have the type of its column: to compare text with a number MySQL
+    /// reads all rows. Fails if the column name is invalid, or the value is NULL. If the column is the version column, the
+    /// use of the row fails, since it depends on the engine whether two names are the same.
     pub fn row(&self, column: &str, value: impl Into<Value>) -> Result<VersionedRow> {
-        self.keyed(Term::value(column, value))
+        self.row_with(Term::value(column, value))
     }
 
-    /// Names the row whose key is what an expression says, with a value for each `?` in it: for a type that a
+    /// Returns the row whose key is the value of an SQL expression, with a value for each `?` in it: for types that
     /// [`Value`] does not have, such as `CAST(? AS uuid)`. Fails also if there is not a value for each `?`.
     pub fn row_expr(
         &self,
@@ -53,43 +53,42 @@ impl VersionedTable {
         expression: impl SqlSafeStr,
         values: impl IntoIterator<Item = Value>,
     ) -> Result<VersionedRow> {
-        self.keyed(Term::expression(column, expression, values))
+        self.row_with(Term::expression(column, expression, values))
     }
 
-    fn keyed(&self, term: Term) -> Result<VersionedRow> {
+    fn row_with(&self, term: Term) -> Result<VersionedRow> {
         VersionedRow { table: self.clone(), key: Vec::new() }.with(term)
     }
 
-    /// An error that says that the version was given where it has no place.
-    pub(super) fn version_given(&self, why: &'static str) -> Error {
+    /// Returns the error for the version column where it is not allowed.
+    pub(super) fn version_column_error(&self, why: &'static str) -> Error {
         let Self { name: table, version: column } = self.clone();
-        OptimisticError::VersionGiven { table, column, why }.into()
+        OptimisticError::VersionColumn { table, column, why }.into()
     }
 }
 
-/// What to do when somebody else has locked a row.
+/// What to do when another transaction has locked a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum WaitPolicy {
-    /// Wait for it, as long as the database allows.
+    /// Wait for the lock, as long as the database allows.
     #[default]
     Wait,
     /// Fail at once.
     NoWait,
 }
 
-/// One row of a [`VersionedTable`], named by its key.
+/// One row of a [`VersionedTable`], identified by its key.
 ///
-/// All that it does is done in the caller's transaction, and lasts when that is committed. After `Stale` or `Missing`
-/// nothing has changed in the row, but the transaction is still open: mostly it is to be rolled back.
+/// All methods run in the caller's transaction, and their changes are durable when it is committed. After `Stale` or
+/// `Missing` the row is unchanged and the transaction is still open: usually it should be rolled back.
 ///
 /// # Errors
-/// What the database says; [`retry`](mod@crate::retry) reads it. At REPEATABLE READ, PostgreSQL says that a
-/// row was changed with an error (40001), and so does MariaDB where it is told to (1020).
+/// The errors of the database, which [`retry`](mod@crate::retry) classifies. At REPEATABLE READ, PostgreSQL reports a
+/// changed row as an error (40001), and so does MariaDB if it is configured to (1020).
 ///
 /// # Cancel safety
-/// A future that is dropped before its end may or may not have changed the row: drop the transaction too, which
-/// undoes it.
+/// If a future is dropped, the row may or may not be changed: drop the transaction too, which rolls back.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VersionedRow {
     pub(super) table: VersionedTable,
@@ -97,7 +96,7 @@ pub struct VersionedRow {
 }
 
 impl VersionedRow {
-    /// Adds a column to the key. Fails if it is none: no name, a column that is in the key already, or NULL.
+    /// Adds a column to the key. Fails if the name is invalid or in the key already, or if the value is NULL.
     pub fn and(self, column: &str, value: impl Into<Value>) -> Result<Self> {
         self.with(Term::value(column, value))
     }
@@ -116,7 +115,7 @@ impl VersionedRow {
         term.check_on_any()?;
         let column = || term.column.clone();
         if self.key.iter().any(|key| key.column == term.column) {
-            return Err(OptimisticError::Twice { column: column() }.into());
+            return Err(OptimisticError::DuplicateColumn { column: column() }.into());
         }
         if !term.is_expression() && term.values.iter().any(Value::is_null) {
             return Err(OptimisticError::NullKey { column: column() }.into());
@@ -125,33 +124,33 @@ impl VersionedRow {
         Ok(self)
     }
 
-    /// Returns its version, as the transaction sees it; None if there is no such row.
+    /// Returns the version of the row, as the transaction sees it; `None` if the row does not exist.
     ///
-    /// Data that was read *before* its version may be older than that. Read both with one SELECT. Fails if the version
-    /// is NULL or no integer, or the key names several rows.
+    /// Data that was read *before* the version may be older than the version. Read both with one SELECT. Fails if the
+    /// version is NULL or not an integer, or if several rows have the key.
     pub async fn version(&self, tx: &mut impl AnyTransaction) -> Result<Option<i64>> {
         self.read(&mut tx.connection(), None).await
     }
 
-    /// Changes it if it is at the version that is expected, in one statement, and raises the version by
-    /// one. Without any changes it is [`bump_if`](Self::bump_if).
+    /// Changes the row if it has the expected version, and increments the version, in one statement. Without any changes
+    /// this is [`bump_if`](Self::bump_if).
     ///
-    /// If it is not, the version that it has is read with a lock on the row, so it is the newest, even if the
-    /// transaction sees an old snapshot. Fails if the changes name the version or the key.
+    /// If the row has another version, that version is read with a row lock, so it is the latest even if the transaction
+    /// sees an old snapshot. Fails if the changes contain the version column or a key column.
     pub async fn update(
         &self,
         tx: &mut impl AnyTransaction,
         expected: i64,
         changes: Changes,
     ) -> Result<UpdateOutcome> {
-        let next = expected.checked_add(1).ok_or(OptimisticError::Greatest { expected })?;
+        let next = expected.checked_add(1).ok_or(OptimisticError::MaxVersion { expected })?;
         let mut connection = tx.connection();
         let update = self.update_statement(connection.driver(), changes, Some(expected))?;
         let checked = self.write(&mut connection, update, expected, "change the row").await?;
         Ok(checked.then_updated_to(next))
     }
 
-    /// Deletes it if it is at the version that is expected.
+    /// Deletes the row if it has the expected version.
     pub async fn delete(
         &self,
         tx: &mut impl AnyTransaction,
@@ -162,19 +161,19 @@ impl VersionedRow {
         self.write(&mut connection, delete, expected, "delete the row").await
     }
 
-    /// Raises its version, whatever that is, and changes nothing else: for a parent of which a child was
-    /// added, changed or removed. Returns the new version; None if there is no such row.
+    /// Increments the version without a check, and changes nothing else: for a parent whose child was added, changed or
+    /// removed. Returns the new version; `None` if the row does not exist.
     pub async fn bump(&self, tx: &mut impl AnyTransaction) -> Result<Option<i64>> {
         let mut connection = tx.connection();
         let bump = self.update_statement(connection.driver(), Changes::new(), None)?;
         match self.run(&mut connection, &bump, "raise the version").await? {
             0 => Ok(None),
-            // Our own change is seen in every isolation level.
+            // A transaction sees its own change at every isolation level.
             _ => self.read(&mut connection, None).await,
         }
     }
 
-    /// The same, if it is at the version that is expected.
+    /// Increments the version if the row has the expected version, and changes nothing else.
     pub async fn bump_if(
         &self,
         tx: &mut impl AnyTransaction,
@@ -183,14 +182,14 @@ impl VersionedRow {
         self.update(tx, expected, Changes::new()).await
     }
 
-    /// Locks it until the transaction ends, also if it is stale, and compares its version; one that is current stays
-    /// so. Only [`update`](Self::update) changes the row and its version. On SQLite the whole file is locked to
-    /// writers; a transaction that was begun with BEGIN IMMEDIATE has it already.
+    /// Locks the row until the transaction ends, even if it is stale, and compares its version. A current row stays current
+    /// while it is locked. The lock changes neither the row nor its version. On SQLite the whole database is locked against
+    /// writers; a transaction that was begun with BEGIN IMMEDIATE has that lock already.
     ///
     /// # Errors
-    /// With [`WaitPolicy::NoWait`], [`is_would_block`](Error::is_would_block) if somebody else has locked it; on
-    /// PostgreSQL the transaction can only be rolled back then. On SQLite that is another writer, for whom a
-    /// transaction that was begun without IMMEDIATE waits as long as its `busy_timeout` says.
+    /// With [`WaitPolicy::NoWait`], [`is_would_block`](Error::is_would_block) if another transaction has locked the row; on
+    /// PostgreSQL the transaction can only be rolled back then. On SQLite the blocker is another writer, for which a
+    /// transaction that was begun without IMMEDIATE waits for its `busy_timeout`.
     pub async fn lock(
         &self,
         tx: &mut impl AnyTransaction,
@@ -201,14 +200,14 @@ impl VersionedRow {
         let policy =
             if wait == WaitPolicy::Wait { LockWaitPolicy::Wait } else { LockWaitPolicy::Fail };
         if connection.driver() == Driver::Sqlite {
-            let sql = self.lock_file()?;
-            connection.execute(&sql, []).await.map_err(|source| self.not_read(source, policy))?;
+            let sql = self.lock_database()?;
+            connection.execute(&sql, []).await.map_err(|source| self.read_error(source, policy))?;
         }
         let found = self.read(&mut connection, Some((RowLock::Exclusive, policy))).await?;
         Ok(VersionCheck::new(expected, found))
     }
 
-    /// Runs what changes the row only at the version that is expected, and finds out why if it does not.
+    /// Runs a statement that changes the row only at the expected version. If it changes nothing, reads the reason.
     async fn write(
         &self,
         connection: &mut DatabaseConnection<'_>,
@@ -216,7 +215,7 @@ impl VersionedRow {
         expected: i64,
         doing: &'static str,
     ) -> Result<VersionCheck> {
-        // Once more, if the row has come to that version in between: it is locked then.
+        // Tries again if the row got the expected version meanwhile; then it is locked.
         for _ in 0..2 {
             if self.run(connection, &statement, doing).await? > 0 {
                 return Ok(VersionCheck::Current);
@@ -228,10 +227,10 @@ impl VersionedRow {
                 return Ok(check);
             }
         }
-        Err(OptimisticError::Unmoved { table: self.table.name.clone(), expected }.into())
+        Err(OptimisticError::NotUpdated { table: self.table.name.clone(), expected }.into())
     }
 
-    /// Returns how many rows it has changed: one or none.
+    /// Runs a statement and returns the number of changed rows: one or none.
     async fn run(
         &self,
         connection: &mut DatabaseConnection<'_>,
@@ -239,7 +238,7 @@ impl VersionedRow {
         doing: &'static str,
     ) -> Result<u64> {
         let done = connection.execute(sql, values.iter().cloned()).await.map_err(failed(doing))?;
-        self.one_at_most(done.rows)
+        self.check_row_count(done.rows)
     }
 
     async fn read(
@@ -250,8 +249,8 @@ impl VersionedRow {
         let (sql, values) = self.select_statement(connection.driver(), lock)?;
         let rows = connection.fetch(&sql, values).await;
         let policy = lock.map_or(LockWaitPolicy::Wait, |(_, policy)| policy);
-        let rows = rows.map_err(|source| self.not_read(source, policy))?;
-        self.one_at_most(rows.len() as u64)?;
+        let rows = rows.map_err(|source| self.read_error(source, policy))?;
+        self.check_row_count(rows.len() as u64)?;
         let Some(row) = rows.first() else { return Ok(None) };
         let VersionedTable { name: table, version: column } = self.table.clone();
         match row.any_int(0) {
@@ -261,8 +260,9 @@ impl VersionedRow {
         }
     }
 
-    /// MariaDB has one number for a wait that was too long and one that was not wanted. What was asked tells which.
-    fn not_read(&self, source: sqlx::Error, policy: LockWaitPolicy) -> Error {
+    /// Converts the driver's error. MariaDB has the same error code for a lock wait timeout and for NOWAIT, so the policy
+    /// decides.
+    fn read_error(&self, source: sqlx::Error, policy: LockWaitPolicy) -> Error {
         let is_held =
             source.retry_cause() == Some(RetryCause::NotGranted) || is_other_writer(&source);
         if policy == LockWaitPolicy::Fail && is_held {
@@ -271,7 +271,8 @@ impl VersionedRow {
         failed("read the version")(source)
     }
 
-    fn one_at_most(&self, rows: u64) -> Result<u64> {
+    /// Fails if more than one row has the key.
+    fn check_row_count(&self, rows: u64) -> Result<u64> {
         if rows > 1 {
             return Err(OptimisticError::Ambiguous { table: self.table.name.clone(), rows }.into());
         }
@@ -279,7 +280,8 @@ impl VersionedRow {
     }
 }
 
-/// Returns whether another transaction of SQLite writes. (If it has written since this one read, the error is another.)
+/// Returns whether another transaction is writing to SQLite. (If it has written since this one read, the code is
+/// different.)
 fn is_other_writer(error: &sqlx::Error) -> bool {
     const SQLITE_BUSY: &str = "5";
     error.as_database_error().and_then(|error| error.code()).as_deref() == Some(SQLITE_BUSY)

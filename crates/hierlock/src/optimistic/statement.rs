@@ -1,4 +1,4 @@
-//! The statements that read and change a row. Pure.
+//! The statements that read and change a row. Pure code.
 
 use super::changes::{Changes, Term};
 use super::outcome::OptimisticError;
@@ -10,7 +10,8 @@ use crate::error::Result;
 pub(super) type RowStatement = (String, Vec<Value>);
 
 impl VersionedRow {
-    /// Raises the version and sets what is to be set; only at the version that is expected, if one is.
+    /// Returns the statement that sets the changes and increments the version; only at the expected version, if one is
+    /// given.
     pub(super) fn update_statement(
         &self,
         driver: Driver,
@@ -20,51 +21,53 @@ impl VersionedRow {
         self.check(driver, &changes.0)?;
         let (expressions, plain): (Vec<Term>, Vec<Term>) =
             changes.0.into_iter().partition(Term::is_expression);
-        let (table, version) = self.names(driver)?;
+        let (table, version) = self.quoted_names(driver)?;
         let mut sql = format!("UPDATE {table} SET ");
         let mut values = Vec::new();
-        // MySQL and MariaDB go from left to right, and an expression sees what was set before it.
+        // Expressions come first: MySQL and MariaDB assign from left to right, and an expression would read new values.
         for term in expressions.into_iter().chain(plain) {
             sql += &format!("{}, ", term.text(driver)?);
             values.extend(term.values);
         }
         sql += &format!("{version} = {version} + 1");
-        self.only_if(expected, driver, sql, values)
+        self.with_condition(expected, driver, sql, values)
     }
 
     pub(super) fn delete_statement(&self, driver: Driver, expected: i64) -> Result<RowStatement> {
-        let (table, _) = self.names(driver)?;
-        self.only_if(Some(expected), driver, format!("DELETE FROM {table}"), Vec::new())
+        let (table, _) = self.quoted_names(driver)?;
+        self.with_condition(Some(expected), driver, format!("DELETE FROM {table}"), Vec::new())
     }
 
-    /// Reads the version. Two rows are enough to know that the key is none.
+    /// Returns the statement that reads the version. Two rows are enough to detect a key that is not unique.
     pub(super) fn select_statement(
         &self,
         driver: Driver,
         lock: Option<(RowLock, LockWaitPolicy)>,
     ) -> Result<RowStatement> {
-        let (table, version) = self.names(driver)?;
+        let (table, version) = self.quoted_names(driver)?;
         let select = format!("SELECT {version} FROM {table}");
-        let (select, values) = self.only_if(None, driver, select, Vec::new())?;
+        let (select, values) = self.with_condition(None, driver, select, Vec::new())?;
         let lock = lock.map(|(lock, policy)| driver.lock(lock, policy)).unwrap_or_default();
         Ok((format!("{select} LIMIT 2{lock}"), values))
     }
 
-    /// Changes nothing, and yet makes a transaction of SQLite the only one that writes.
-    pub(super) fn lock_file(&self) -> Result<String> {
-        let (table, version) = self.names(Driver::Sqlite)?;
+    /// Returns a statement that changes no row, but makes a transaction of SQLite the only writer.
+    pub(super) fn lock_database(&self) -> Result<String> {
+        let (table, version) = self.quoted_names(Driver::Sqlite)?;
         Ok(format!("UPDATE {table} SET {version} = {version} WHERE 0"))
     }
 
-    fn names(&self, driver: Driver) -> Result<(String, String)> {
-        if self.key.iter().any(|key| key.names(driver, &self.table.version)) {
-            return Err(self.table.version_given("which names no row; give its primary key"));
+    /// Returns the quoted names of the table and of the version column.
+    fn quoted_names(&self, driver: Driver) -> Result<(String, String)> {
+        if self.key.iter().any(|key| key.is_of_column(driver, &self.table.version)) {
+            let why = "which names no row; give its primary key";
+            return Err(self.table.version_column_error(why));
         }
         Ok((driver.quote(&self.table.name)?, driver.quote_column(&self.table.version)?))
     }
 
-    /// Makes a statement one of this row alone, and only if it is at the version that is expected, if one is.
-    fn only_if(
+    /// Adds the WHERE clause: the key of this row, and the expected version, if one is given.
+    fn with_condition(
         &self,
         expected: Option<i64>,
         driver: Driver,
@@ -80,19 +83,19 @@ impl VersionedRow {
         Ok((format!("{sql} WHERE {}", conditions.join(" AND ")), values))
     }
 
-    /// Fails if these columns cannot be set, besides this key and this version.
+    /// Fails if the changes contain the version column, a key column, or a column twice.
     fn check(&self, driver: Driver, changes: &[Term]) -> Result<()> {
-        for (before, term) in changes.iter().enumerate() {
+        for (index, term) in changes.iter().enumerate() {
             let column = term.column.clone();
-            if term.names(driver, &self.table.version) {
+            if term.is_of_column(driver, &self.table.version) {
                 let why = "which goes up by itself; leave it out of the changes";
-                return Err(self.table.version_given(why));
+                return Err(self.table.version_column_error(why));
             }
-            if self.key.iter().any(|key| term.names(driver, &key.column)) {
-                return Err(OptimisticError::KeySet { column }.into());
+            if self.key.iter().any(|key| term.is_of_column(driver, &key.column)) {
+                return Err(OptimisticError::KeyColumn { column }.into());
             }
-            if changes[..before].iter().any(|other| term.names(driver, &other.column)) {
-                return Err(OptimisticError::Twice { column }.into());
+            if changes[..index].iter().any(|other| term.is_of_column(driver, &other.column)) {
+                return Err(OptimisticError::DuplicateColumn { column }.into());
             }
         }
         Ok(())
@@ -115,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn one_row_at_one_version() {
+    fn statements_name_one_row_and_one_version() {
         let changes = Changes::new().set("price", 1).set_expr("was", "price + ?", [2.into()]);
         let (sql, values) = seat().update_statement(Driver::Postgres, changes, Some(3)).unwrap();
         assert_eq!(
@@ -138,32 +141,29 @@ mod tests {
     }
 
     #[test]
-    fn changes_that_cannot_be_meant_are_refused_with_a_sentence() {
+    fn invalid_changes_are_usage_errors() {
         let one = || [1.into()];
-        for (changes, says) in [
+        for (changes, expected) in [
             (Changes::new().set("version", 9), "goes up by itself"),
             (Changes::new().set("VERSION", 9), "goes up by itself"),
             (Changes::new().set("Hall", "B"), "`Hall` is a part of the key"),
             (Changes::new().set("price", 1).set("Price", 2), "`Price` is given twice"),
             (Changes::new().set("", 1), "is no name"),
-            (
-                price("price * ?", []),
-                "1 places for values (`?` outside of quotes and comments), but 0",
-            ),
+            (price("price * ?", []), "1 placeholders (`?` outside of quotes and comments), but 0"),
             (
                 price("price + '?'", one()),
-                "0 places for values (`?` outside of quotes and comments), but 1",
+                "0 placeholders (`?` outside of quotes and comments), but 1",
             ),
             (price("price * ?1", one()), "write a bare `?`"),
             (price("price * $1", []), "write a bare `?`"),
         ] {
             let error = seat().update_statement(Driver::Sqlite, changes, Some(1)).unwrap_err();
-            assert!(error.is_usage() && error.to_string().contains(says), "{error}");
+            assert!(error.is_usage() && error.to_string().contains(expected), "{error}");
         }
     }
 
     #[test]
-    fn a_version_is_no_key() {
+    fn the_version_column_is_refused_as_a_key() {
         let row = VersionedTable::new("seats", "version").unwrap().row("Version", 1).unwrap();
         let error = row.delete_statement(Driver::Mysql, 1).unwrap_err();
         assert!(error.is_usage() && error.to_string().contains("names no row"), "{error}");
@@ -171,16 +171,16 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_cannot_be_meant_are_refused_with_a_sentence() {
+    fn invalid_keys_are_usage_errors() {
         let seats = VersionedTable::new("seats", "version").unwrap();
-        for (row, says) in [
+        for (row, expected) in [
             (seats.row("", 1), "is no name"),
             (seats.row("id", None::<i64>), "NULL for `id`"),
             (seats.row("id", 1).and_then(|row| row.and("id", 2)), "`id` is given twice"),
             (seats.row_expr("id", "lower(?)", []), "but 0 values are given"),
         ] {
             let error = row.unwrap_err();
-            assert!(error.is_usage() && error.to_string().contains(says), "{error}");
+            assert!(error.is_usage() && error.to_string().contains(expected), "{error}");
         }
         for (table, version) in [("", "version"), ("a..b", "version"), ("t", ""), ("a\0", "v")] {
             let error = VersionedTable::new(table, version).unwrap_err();
@@ -189,17 +189,17 @@ mod tests {
     }
 
     #[test]
-    fn capitals_matter_to_postgres_and_quoted_marks_to_nobody() {
+    fn only_postgres_is_case_sensitive_and_quoted_placeholders_do_not_count() {
         let capitals = || Changes::new().set("Version", 9).set("HALL", "B").set("hAll", "C");
         let quoted = || price("CASE WHEN name = 'who? $1' THEN ? ELSE `ok?` END", [1.into()]);
-        for (driver, changes, is_fine) in [
+        for (driver, changes, is_valid) in [
             (Driver::Postgres, capitals(), true),
             (Driver::Mysql, capitals(), false),
             (Driver::Sqlite, quoted(), true),
         ] {
             assert_eq!(
                 seat().update_statement(driver, changes, Some(1)).is_ok(),
-                is_fine,
+                is_valid,
                 "{driver:?}"
             );
         }

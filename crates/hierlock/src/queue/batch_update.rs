@@ -1,9 +1,8 @@
-//! Many rows that nobody else has are changed at once, without ever waiting for a row: SKIP LOCKED, then a
-//! change by primary key. Claims, due jobs and heartbeats are all this.
+//! Changes many rows at once without waiting for a locked row: a SELECT with SKIP LOCKED, then an update by primary key.
+//! Claims, promotions and heartbeats all work this way.
 //!
-//! PostgreSQL and SQLite do it in one statement (claims, on PostgreSQL, in a function: `schema.rs`). MySQL
-//! and MariaDB need two, in two round trips for the whole transaction: what begins it comes with the first,
-//! COMMIT with the second.
+//! PostgreSQL and SQLite need one statement (a claim on PostgreSQL is a function: `schema.rs`). MySQL and MariaDB need two,
+//! in two round trips for the whole transaction: BEGIN is sent with the first, COMMIT with the second.
 
 use super::BATCH;
 use super::schema::{JobState, PLANNER_SETTINGS, SCHEMA};
@@ -12,28 +11,29 @@ use crate::database::{
 };
 use crate::error::Result;
 
-/// Which rows, and what becomes of them. Only numbers and [checked](super::job::check_name) names are in its text.
+/// An update of many rows. Its text contains only numbers and [checked](super::job::check_name) names.
 pub(super) struct BatchUpdate {
     pub(super) rows: RowSelection,
-    /// What is set. `{n}` is the new count, `{now}` the clock. No other column that is set is read (see [`Self::set`]).
+    /// The SET clause. `{n}` is the new value of the counter, `{now}` the clock. It must not read other columns that it
+    /// sets (see [`Self::set`]).
     pub(super) set: String,
-    /// The column that is counted up, by how much.
+    /// The column to increment, and by how much.
     pub(super) counter: (&'static str, i64),
-    /// The columns that are wanted besides the ID and the new count.
+    /// The columns to return after the ID and the new value of the counter.
     pub(super) returning: &'static str,
 }
 
 pub(super) enum RowSelection {
-    /// By an index, in its order. The condition may name `{now}`.
+    /// By an index, in its order. The condition may contain `{now}`.
     ByIndex { index: &'static str, condition: String, order: &'static str, limit: usize },
-    /// By ID, if they are claimed with this number.
+    /// By job ID and claim number.
     ByClaim { claims: Vec<(i64, i64)>, policy: LockWaitPolicy },
 }
 
-/// Jobs by ID, if they are claimed with these numbers: what comes behind WITH, and from FROM on.
+/// Selects claimed jobs by ID and claim number: returns the text after WITH, and the text from FROM on.
 ///
-/// MySQL and MariaDB would rather scan the table if the list has much of it, and then wait for rows that are
-/// not in the list; unless they are told to go by the index.
+/// Without FORCE INDEX, MySQL and MariaDB would scan the table for a long list, and wait for locked rows that are not in
+/// the list.
 pub(super) fn claimed_rows(driver: Driver, claims: &[(i64, i64)]) -> (String, String) {
     let list = claims.iter().map(|(id, n)| format!("({id},{n})")).collect::<Vec<_>>().join(",");
     let state = JobState::Claimed.code();
@@ -55,17 +55,17 @@ pub(super) fn planner_settings() -> String {
 }
 
 impl RowSelection {
-    /// A batch in the order in which something happens to jobs next.
+    /// Selects a batch in the order of `due_ms`.
     pub(super) fn by_due_time(condition: String) -> Self {
         Self::ByIndex { index: "hier_jobs_due", condition, order: "due_ms", limit: BATCH }
     }
 
-    /// What must come before everything, and what stands from FROM on.
+    /// Returns the text after WITH, and the text from FROM on.
     fn text(&self, driver: Driver) -> (String, String) {
         let lock = |policy| driver.lock(RowLock::Exclusive, policy);
         match self {
             RowSelection::ByIndex { index, condition, order, limit } => {
-                // A clock that moves on cannot be looked up in an index, unless it is read once before.
+                // PostgreSQL uses an index for a volatile clock only if a subquery reads it once.
                 let (index, now) = match driver {
                     Driver::Mysql => (format!(" FORCE INDEX ({index})"), driver.now_ms().into()),
                     Driver::Sqlite => (format!(" INDEXED BY {index}"), driver.now_ms().into()),
@@ -80,7 +80,7 @@ impl RowSelection {
             }
             RowSelection::ByClaim { claims, policy } => {
                 let ((with, from), lock) = (claimed_rows(driver, claims), lock(*policy));
-                // Said, for a session may have a limit of its own (`sql_select_limit`).
+                // An explicit LIMIT, since a session may have a smaller default (`sql_select_limit`).
                 (with + ", ", format!("{from} LIMIT {}{lock}", claims.len()))
             }
         }
@@ -88,12 +88,12 @@ impl RowSelection {
 }
 
 impl BatchUpdate {
-    /// Sets columns, counts nothing, and wants only the IDs.
+    /// Returns an update that sets columns, increments nothing, and returns the IDs.
     pub(super) fn new(rows: RowSelection, set: impl Into<String>) -> Self {
         Self { rows, set: set.into(), counter: ("claim", 0), returning: "" }
     }
 
-    /// Changes the rows; returns what is wanted of them, in no order.
+    /// Changes the rows, and returns the requested columns in no particular order.
     pub(super) async fn run(&self, database: &Database, doing: &'static str) -> Result<Vec<Row>> {
         let change = async |mut lent: PooledConnection| {
             let rows = self.run_on(&mut lent.connection()).await;
@@ -113,7 +113,7 @@ impl BatchUpdate {
             return Ok(rows);
         }
         let sql = self.statement(driver);
-        // One statement is a transaction by itself, and its text is the same every time.
+        // A single statement is its own transaction, and its text is the same every time, so it is prepared.
         if let (Driver::Sqlite, RowSelection::ByIndex { .. }) = (driver, &self.rows) {
             return connection.fetch(&sql, []).await;
         }
@@ -121,7 +121,7 @@ impl BatchUpdate {
         Ok(connection.begin_packet(&format!("{settings}{sql}; COMMIT")).await?.rows)
     }
 
-    /// Does so as long as there are rows, if it is limited to a [`BATCH`]; returns how many there were.
+    /// Repeats an update that is limited to a [`BATCH`] until no rows are left, and returns their number.
     pub(super) async fn run_for_all(
         &self,
         database: &Database,
@@ -139,7 +139,7 @@ impl BatchUpdate {
         }
     }
 
-    /// What becomes of the rows. The count comes last: MySQL and MariaDB read a column that is set as it is by then.
+    /// Returns the SET clause. The counter comes last: MySQL and MariaDB read the new value of a column that is already set.
     fn set(&self, driver: Driver) -> String {
         let (counter, by) = self.counter;
         let n = format!("{counter} + {by}");
@@ -147,7 +147,7 @@ impl BatchUpdate {
         format!("{set}, {counter} = {n}")
     }
 
-    /// The one statement of PostgreSQL and SQLite.
+    /// Returns the single statement of PostgreSQL and SQLite.
     pub(super) fn statement(&self, driver: Driver) -> String {
         let (counter, returning, set) = (self.counter.0, self.returning, self.set(driver));
         let (with, from) = self.rows.text(driver);
@@ -157,24 +157,24 @@ impl BatchUpdate {
         )
     }
 
-    /// The first of the two of MySQL and MariaDB.
+    /// Returns the first statement of MySQL and MariaDB.
     pub(super) fn select(&self) -> String {
         let ((counter, by), returning) = (self.counter, self.returning);
         let (_, from) = self.rows.text(Driver::Mysql);
         format!("SELECT j.id, {counter} + {by}{returning} {from}")
     }
 
-    /// The second, in parts.
+    /// Returns the second statement of MySQL and MariaDB, in batches.
     pub(super) fn change(&self, ids: &[i64]) -> String {
         let set = self.set(Driver::Mysql);
-        let parts = ids.chunks(BATCH).map(|ids| {
-            let ids = joined(ids);
+        let batches = ids.chunks(BATCH).map(|ids| {
+            let ids = join_numbers(ids);
             format!("UPDATE hier_jobs {BY_PRIMARY_KEY} SET {set} WHERE id IN ({ids}); ")
         });
-        parts.collect()
+        batches.collect()
     }
 }
 
-pub(super) fn joined<'a>(numbers: impl IntoIterator<Item = &'a i64>) -> String {
+pub(super) fn join_numbers<'a>(numbers: impl IntoIterator<Item = &'a i64>) -> String {
     numbers.into_iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }

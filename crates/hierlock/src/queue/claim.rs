@@ -1,4 +1,4 @@
-//! Jobs are claimed by a worker, kept by a heartbeat, and brought back when their time has come.
+//! Claims, heartbeats, and the promotion of jobs that are due or whose lease has ended.
 
 use super::batch_update::{BatchUpdate, RowSelection, claimed_rows};
 use super::claimed_job::ClaimedJob;
@@ -12,28 +12,28 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What a [`promote`](Queue::promote) did.
+/// The numbers of jobs that [`promote`](Queue::promote) has changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PromotionCounts {
-    /// Scheduled jobs whose time has come: ready.
+    /// Scheduled jobs that were due and are ready now.
     pub ready: u64,
-    /// Jobs whose lease has ended: ready again, with a failure counted.
+    /// Jobs whose lease has ended and that are ready again, with one more failure.
     pub returned: u64,
-    /// Jobs whose lease has ended for the last time that they are allowed: dead.
+    /// Jobs whose lease has ended in their last attempt and that are dead now.
     pub dead: u64,
 }
 
 impl Queue {
-    /// How many jobs are claimed at once at most.
+    /// The maximum number of jobs of one claim.
     pub const MAX_CLAIM: usize = 10_000;
 
-    /// Claims up to `most` jobs that are ready, by priority, then age; never more than [`MAX_CLAIM`](Self::MAX_CLAIM).
-    /// They are this worker's until the lease ends, and no other worker waits for them or gets them. Fails with
-    /// [`is_usage`](crate::Error::is_usage) if the name of the worker or the lease is not allowed.
+    /// Claims up to `most` ready jobs, by priority, then age; never more than [`MAX_CLAIM`](Self::MAX_CLAIM). No other
+    /// worker waits for them or gets them until the lease ends. Fails with [`is_usage`](crate::Error::is_usage) if the name
+    /// of the worker or the lease is invalid.
     ///
     /// # Cancel safety
-    /// Dropped, it gives back what it gets.
+    /// If the future is dropped, a task gives back the claimed jobs.
     pub async fn claim(
         &self,
         worker: &str,
@@ -72,17 +72,17 @@ impl Queue {
         Ok(claimed)
     }
 
-    /// Extends the leases of all these to `lease` from now. Returns the IDs of those that are no longer their worker's,
-    /// which [learn](ClaimedJob::lost) it; what somebody does with one of them at this moment is not waited for. Fails
-    /// with [`is_usage`](crate::Error::is_usage) if the lease is not allowed.
+    /// Extends the leases of these jobs to `lease` from now on. Returns the IDs of jobs whose claim is lost, for which
+    /// [`lost`](ClaimedJob::lost) returns. Does not wait for locked rows. Fails with [`is_usage`](crate::Error::is_usage)
+    /// if the lease is invalid.
     ///
     /// # Cancel safety
-    /// Dropped, the leases are extended or not.
+    /// If the future is dropped, the leases may or may not be extended.
     pub async fn heartbeat(&self, jobs: &[ClaimedJob], lease: Duration) -> Result<Vec<i64>> {
         let lease_ms = millis("lease", lease, 1)?;
         let mut lost: BTreeSet<i64> = jobs.iter().map(ClaimedJob::id).collect();
         for jobs in jobs.chunks(BATCH) {
-            let asked = Instant::now();
+            let sent_at = Instant::now();
             let claims: Vec<_> = jobs.iter().map(ClaimedJob::claim).collect();
             let rows =
                 RowSelection::ByClaim { claims: claims.clone(), policy: LockWaitPolicy::Skip };
@@ -90,7 +90,7 @@ impl Queue {
             for id in ids(&extend.run(self.database(), "extend the leases of jobs").await?)? {
                 lost.remove(&id);
             }
-            // Who is not among them is not theirs, or just now locked by somebody who may undo what he does.
+            // A missing job is lost, or its row is locked by a transaction that may roll back.
             if jobs.iter().any(|job| lost.contains(&job.id())) {
                 let (with, from) = claimed_rows(self.database().driver(), &claims);
                 let with = if with.is_empty() { with } else { format!("WITH {with} ") };
@@ -101,48 +101,49 @@ impl Queue {
             }
             for job in jobs {
                 let is_lost = lost.contains(&job.id());
-                job.set_owned_until(if is_lost { asked } else { asked + lease });
+                job.set_owned_until(if is_lost { sent_at } else { sent_at + lease });
             }
         }
         Ok(lost.into_iter().collect())
     }
 
-    /// Makes jobs ready whose time has come, or whose lease has ended, which counts as a failure: what kills its worker
-    /// again and again is dead in the end. A [worker](Self::worker) does this every time it polls.
+    /// Makes jobs ready that are due, or whose lease has ended. The end of a lease counts as a failure, so a job that
+    /// always kills its worker is dead in the end. A [worker](Self::worker) calls this every time it polls.
     ///
     /// # Cancel safety
-    /// Dropped, some are ready and some are not yet.
+    /// If the future is dropped, some jobs may not be ready yet.
     pub async fn promote(&self) -> Result<PromotionCounts> {
-        let due = scheduled(self.name());
-        let ready = due.run_for_all(self.database(), "make jobs ready", |_| Ok(())).await?;
+        let promote = promote_scheduled(self.name());
+        let ready = promote.run_for_all(self.database(), "make jobs ready", |_| Ok(())).await?;
         let mut counts = PromotionCounts { ready, ..PromotionCounts::default() };
         let count = |row: &Row| {
             let is_dead = row.int(1)? >= row.int(2)?;
             *(if is_dead { &mut counts.dead } else { &mut counts.returned }) += 1;
             Ok(())
         };
-        expired(self.name()).run_for_all(self.database(), "bring back jobs", count).await?;
+        return_expired(self.name()).run_for_all(self.database(), "bring back jobs", count).await?;
         Ok(counts)
     }
 
-    /// They were never begun: no failure is counted. Those that are no longer their worker's stay as they are.
+    /// Makes claimed jobs ready again without counting a failure, and returns their number. Jobs whose claim is lost are
+    /// not changed.
     pub(super) async fn give_back_all(&self, jobs: &[ClaimedJob]) -> Result<u64> {
-        let mut given = 0;
+        let mut count = 0;
         for jobs in jobs.chunks(BATCH) {
             let claims = jobs.iter().map(ClaimedJob::claim).collect();
-            // Nobody else who waits has some of them: this is no deadlock.
+            // No other waiter holds some of these rows, so this cannot deadlock.
             let rows = RowSelection::ByClaim { claims, policy: LockWaitPolicy::Wait };
             let give_back = BatchUpdate::new(rows, "state = 0, due_ms = {now}, worker = NULL");
-            given += give_back.run(self.database(), "give back jobs").await?.len() as u64;
+            count += give_back.run(self.database(), "give back jobs").await?.len() as u64;
         }
-        if given > 0 {
+        if count > 0 {
             self.wake();
         }
-        Ok(given)
+        Ok(count)
     }
 }
 
-/// The columns of a claim, behind its ID and number.
+/// The columns of a claim, after its ID and number.
 const CLAIM_COLUMNS: &str = ", payload, attempts, max_attempts, priority, unique_key, created_ms";
 
 pub(super) fn claim_update(queue: &str, worker: &str, most: usize, lease: i64) -> BatchUpdate {
@@ -159,18 +160,18 @@ pub(super) fn claim_update(queue: &str, worker: &str, most: usize, lease: i64) -
     }
 }
 
-pub(super) fn scheduled(queue: &str) -> BatchUpdate {
+pub(super) fn promote_scheduled(queue: &str) -> BatchUpdate {
     BatchUpdate::new(due(queue, JobState::Scheduled), "state = 0")
 }
 
-pub(super) fn expired(queue: &str) -> BatchUpdate {
+/// Makes claimed jobs ready or dead whose lease has ended.
+pub(super) fn return_expired(queue: &str) -> BatchUpdate {
     let set = "state = CASE WHEN {n} >= max_attempts THEN 3 ELSE 0 END, due_ms = {now}, \
                last_error = 'the lease of its worker ended before it was done'";
     let update = BatchUpdate::new(due(queue, JobState::Claimed), set);
     BatchUpdate { counter: ("attempts", 1), returning: ", max_attempts", ..update }
 }
 
-/// What something happens to now.
 fn due(queue: &str, state: JobState) -> RowSelection {
     let state = state.code();
     let condition = format!("queue = '{queue}' AND state = {state} AND due_ms <= {{now}}");

@@ -1,9 +1,9 @@
-//! One claim of a job: who has it ends it, and nobody else.
+//! A claimed job, which only the holder of the claim can end.
 
 use super::Queue;
 use super::job::QueueError;
 use super::schema::{JobState, SCHEMA};
-use crate::database::{AnyTransaction, Row, Transaction, Value, time_from_ms};
+use crate::database::{AnyTransaction, Row, time_from_ms};
 use crate::error::Result;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -11,15 +11,15 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// A job that a worker has claimed. Its ID and [claim number](Self::claim_number) together are a fencing token: what
-/// ends the job fails with [`is_lost`](crate::Error::is_lost) if it is no longer this worker's.
+/// A job that a worker has claimed. Its ID and [claim number](Self::claim_number) together are a fencing token: the methods
+/// that end the job fail with [`is_lost`](crate::Error::is_lost) if the claim is lost.
 ///
-/// Dropped, it stays claimed until its lease ends. Clones are the same claim.
+/// If it is dropped, the job stays claimed until its lease ends. Clones are the same claim.
 ///
 /// # Cancel safety
-/// If one of their futures is dropped, the job is ended or not.
+/// If the future of a method that ends the job is dropped, the job may or may not be ended.
 #[derive(Clone)]
-#[must_use = "a claimed job is nobody else's until it is completed or its lease ends"]
+#[must_use = "a claimed job is not run by other workers until its lease ends"]
 pub struct ClaimedJob(Arc<Inner>);
 
 struct Inner {
@@ -33,40 +33,41 @@ struct Inner {
     priority: i64,
     unique_key: Option<String>,
     created_ms: i64,
-    /// How it was ended by its own worker. In a transaction of the caller's it is done only if that is committed.
+    /// How its own worker ended the job. An end in the caller's transaction counts only if that is committed.
     outcome: OnceLock<JobOutcome>,
-    /// Until then it is surely this worker's, by our own clock: counted from before the database was asked.
+    /// The end of the lease by the local monotonic clock, counted from before the statement that set it.
     owned_until: watch::Sender<Instant>,
 }
 
-/// What became of a job that was begun, as its worker knows it.
+/// The outcome of a job, as its worker knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum JobOutcome {
-    /// It is done, and has left the queue.
+    /// The job is completed and deleted.
     Done,
     /// A failure was counted.
     #[non_exhaustive]
     Failed {
-        /// Why it failed.
+        /// The error.
         error: String,
-        /// How it goes on.
+        /// Whether the job is retried.
         next: FailureOutcome,
     },
-    /// Its handler gave it back.
+    /// The handler gave the job back.
     GivenBack,
-    /// It was no longer this worker's.
+    /// The claim was lost.
     Lost,
-    /// The handler has come back, and the database could not be told: the job comes back when its lease ends.
+    /// The handler has returned, but the outcome could not be written to the database. The job becomes ready again when its
+    /// lease ends.
     Unrecorded,
 }
 
-/// What becomes of a job that failed.
+/// What happens next to a failed job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureOutcome {
-    /// It is tried again after this pause.
+    /// The job is retried after this pause.
     RetryAfter(Duration),
-    /// It was its last attempt.
+    /// This was the last attempt.
     Dead,
 }
 
@@ -90,86 +91,62 @@ impl ClaimedJob {
         })))
     }
 
-    /// The number of the job.
-    pub fn id(&self) -> i64 {
-        self.0.id
-    }
-
-    /// How often it has been claimed, this time included.
-    pub fn claim_number(&self) -> i64 {
-        self.0.claim
-    }
-
-    /// What is to be done.
-    pub fn payload(&self) -> &str {
-        &self.0.payload
-    }
-
-    /// Who claimed it.
-    pub fn worker(&self) -> &str {
-        &self.0.worker
-    }
-
-    /// The how many-th attempt this is, from 1.
-    pub fn attempt(&self) -> u32 {
-        u32::try_from(self.0.attempts + 1).unwrap_or(u32::MAX)
-    }
-
-    /// How many there are.
-    pub fn max_attempts(&self) -> u32 {
-        u32::try_from(self.0.max_attempts).unwrap_or(u32::MAX)
-    }
-
-    /// Lower goes first.
-    pub fn priority(&self) -> i64 {
-        self.0.priority
-    }
-
-    /// Its unique key, if it has one.
-    pub fn unique_key(&self) -> Option<&str> {
-        self.0.unique_key.as_deref()
-    }
-
-    /// When it was added, by the database's clock.
-    pub fn created_at(&self) -> SystemTime {
-        time_from_ms(self.0.created_ms)
+    getters! { self:
+        /// Returns the ID of the job.
+        id -> i64 = self.0.id;
+        /// Returns how often the job has been claimed, this claim included.
+        claim_number -> i64 = self.0.claim;
+        /// Returns the payload.
+        payload -> &str = &self.0.payload;
+        /// Returns the name of the worker that has claimed the job.
+        worker -> &str = &self.0.worker;
+        /// Returns the number of this attempt, from 1.
+        attempt -> u32 = u32::try_from(self.0.attempts + 1).unwrap_or(u32::MAX);
+        /// Returns the maximum number of attempts.
+        max_attempts -> u32 = u32::try_from(self.0.max_attempts).unwrap_or(u32::MAX);
+        /// Returns the priority; a lower number goes first.
+        priority -> i64 = self.0.priority;
+        /// Returns the unique key, if there is one.
+        unique_key -> Option<&str> = self.0.unique_key.as_deref();
+        /// Returns when the job was added, by the database's clock.
+        created_at -> SystemTime = time_from_ms(self.0.created_ms);
     }
 
     pub(super) fn claim(&self) -> (i64, i64) {
         (self.0.id, self.0.claim)
     }
 
-    /// How it was ended here, if it was.
+    /// Returns how its own worker ended the job, if it did.
     pub(super) fn outcome(&self) -> Option<&JobOutcome> {
         self.0.outcome.get()
     }
 
-    /// What came first stays: a completion that was rolled back is followed by a failure.
+    /// Records the first outcome; later ones are ignored, such as a failure after a completion that was rolled back.
     pub(super) fn record(&self, outcome: JobOutcome) {
         let _ = self.0.outcome.set(outcome);
     }
 
-    /// Records the outcome; fails if it was no longer this worker's.
-    fn end(&self, is_ours: bool, outcome: JobOutcome) -> Result<()> {
-        if !is_ours {
+    /// Records the outcome. Fails if the claim was lost.
+    fn end(&self, is_owned: bool, outcome: JobOutcome) -> Result<()> {
+        if !is_owned {
             return Err(QueueError::Lost { id: self.0.id }.into());
         }
         self.record(outcome);
         Ok(())
     }
 
-    /// Returns whether its lease has ended, as far as we know.
+    /// Returns whether the lease has ended by the local clock.
     pub(super) fn is_expired(&self) -> bool {
         *self.0.owned_until.borrow() <= Instant::now()
     }
 
-    /// A heartbeat has found that it is this worker's until then, or not any more.
+    /// Sets the end of the lease, after a heartbeat.
     pub(super) fn set_owned_until(&self, until: Instant) {
         self.0.owned_until.send_replace(until);
     }
 
-    /// Waits until it is no longer this worker's: a [heartbeat](Queue::heartbeat) found that, or none got through
-    /// during the lease. Somebody else may be doing it then. A job that was ended here is never lost.
+    /// Waits until the claim is lost: a [heartbeat](Queue::heartbeat) has found that, or no heartbeat succeeded during the
+    /// lease. Another worker may run the job then. A job that its own worker has ended is never lost.
     ///
     /// ```
     /// # use hierlock::queue::ClaimedJob;
@@ -177,20 +154,20 @@ impl ClaimedJob {
     /// # async fn handler(job: ClaimedJob) -> Result<(), String> {
     /// tokio::select! {
     ///     () = download(job.payload()) => Ok(()),
-    ///     () = job.lost() => Err("somebody else does it now".to_owned()),
+    ///     () = job.lost() => Err("another worker may run the job now".to_owned()),
     /// }
     /// # }
     /// ```
     ///
     /// # Cancel safety
-    /// Dropped, nothing has happened.
+    /// Can be dropped and called again.
     pub async fn lost(&self) {
         let mut owned_until = self.0.owned_until.subscribe();
         loop {
             let until = *owned_until.borrow_and_update();
             tokio::select! {
                 () = sleep_until(until) => break,
-                // The other end is in this job.
+                // Never an error: the sender is in this job.
                 _ = owned_until.changed() => {}
             }
         }
@@ -199,22 +176,23 @@ impl ClaimedJob {
         }
     }
 
-    /// Completes it: it leaves the queue.
+    /// Completes the job and deletes it from the queue.
     pub async fn complete(&self) -> Result<()> {
         let lost = self.0.queue.complete_all(std::slice::from_ref(self)).await?;
         self.end(lost.is_empty(), JobOutcome::Done)
     }
 
-    /// Completes it if the caller's transaction is committed: together with what was done for it, and so exactly once.
-    /// If this fails, roll back: somebody else does it, or has done it, or the transaction is one of another database.
+    /// Completes the job in the caller's transaction, which also contains the work of the job. So the work is committed
+    /// exactly once. If this fails, roll back: another worker runs or has run the job, or the transaction is one of another
+    /// database.
     pub async fn complete_in(&self, tx: &mut impl AnyTransaction) -> Result<()> {
         self.end(self.0.queue.delete_in(tx, self.claim()).await?, JobOutcome::Done)
     }
 
-    /// Counts a failure, in a transaction of its own. The job is tried again after a random pause that grows with every
-    /// failure, unless this was its last attempt. Of a very long text the beginning is kept.
+    /// Counts a failure, in its own transaction. The job is retried after a random pause that grows with every failure,
+    /// unless this was its last attempt. A very long error text is truncated.
     ///
-    /// Roll back what was done for it first: this waits for an open transaction of [`complete_in`](Self::complete_in).
+    /// Roll back the work of the job first: this waits for an open transaction of [`complete_in`](Self::complete_in).
     pub async fn fail(&self, error: impl fmt::Display) -> Result<FailureOutcome> {
         let text = error.to_string();
         let text: String = text.chars().filter(|c| *c != '\0').take(MAX_ERROR_CHARS).collect();
@@ -230,7 +208,7 @@ impl ClaimedJob {
              last_error = ? WHERE id = ? AND claim = ? AND state = ?",
             self.0.queue.database().driver().now_ms()
         );
-        let values: [Value; 6] = [
+        let values = [
             state.code().into(),
             pause.into(),
             (&text).into(),
@@ -238,19 +216,16 @@ impl ClaimedJob {
             self.0.claim.into(),
             JobState::Claimed.code().into(),
         ];
-        let count = async |mut tx: Transaction, _| {
-            let counted = tx.connection().execute(&sql, values.clone()).await;
-            (counted.map_err(SCHEMA.failed("count a failure")), tx)
-        };
-        let counted = self.0.queue.database().run((SCHEMA, ""), count).await?;
-        self.end(counted.rows > 0, JobOutcome::Failed { error: text, next })?;
+        let failed = SCHEMA.failed("count a failure");
+        let updated = self.0.queue.database().execute(failed, &sql, &values).await?;
+        self.end(updated.rows > 0, JobOutcome::Failed { error: text, next })?;
         Ok(next)
     }
 
-    /// Gives it back, as if it had not been begun: it is ready again at once, and nothing is counted.
+    /// Gives the job back as if it had not been started: it is ready again at once, and no failure is counted.
     pub async fn give_back(&self) -> Result<()> {
-        let given = self.0.queue.give_back_all(std::slice::from_ref(self)).await?;
-        self.end(given > 0, JobOutcome::GivenBack)
+        let count = self.0.queue.give_back_all(std::slice::from_ref(self)).await?;
+        self.end(count > 0, JobOutcome::GivenBack)
     }
 }
 

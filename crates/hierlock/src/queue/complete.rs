@@ -1,25 +1,26 @@
-//! Jobs that are done leave the table.
+//! Completes jobs, which deletes them.
 
-use super::batch_update::{claimed_rows, joined};
+use super::batch_update::{claimed_rows, join_numbers};
 use super::claimed_job::{ClaimedJob, JobOutcome};
 use super::schema::SCHEMA;
 use super::{BATCH, Queue, ids};
-use crate::database::{AnyTransaction, Driver, Value, diagnosed};
+use crate::database::{AnyTransaction, Driver, Value, diagnose_schema};
 use crate::error::Result;
 
 const DOING: &str = "complete jobs";
 
-/// Deletes one job, if it has this claim: where a DELETE returns no rows.
+/// Deletes one job if it has this claim, on engines without DELETE … RETURNING.
 const DELETE_ONE: &str = "DELETE FROM hier_jobs WHERE id = ? AND claim = ? AND state = 2";
 
-/// Deletes jobs that have these claims, and returns their IDs. The text is the same for all lists of a length.
+/// Returns the statement that deletes jobs with these claims and returns their IDs. Its text depends only on the number of
+/// jobs, so it can be prepared.
 fn delete_returning(driver: Driver, claims: &[(i64, i64)]) -> (String, Vec<Value>) {
     if driver == Driver::Postgres {
         let sql =
             "SELECT id FROM hier_jobs_complete(?::text::bigint[], ?::text::bigint[]) AS done (id)";
         let array = |numbers: String| Value::from(format!("{{{numbers}}}"));
-        let ids = array(joined(claims.iter().map(|(id, _)| id)));
-        let claims = array(joined(claims.iter().map(|(_, claim)| claim)));
+        let ids = array(join_numbers(claims.iter().map(|(id, _)| id)));
+        let claims = array(join_numbers(claims.iter().map(|(_, claim)| claim)));
         return (sql.to_owned(), vec![ids, claims]);
     }
     let (ids, pairs) = (vec!["?"; claims.len()].join(","), vec!["(?,?)"; claims.len()].join(","));
@@ -33,10 +34,10 @@ fn delete_returning(driver: Driver, claims: &[(i64, i64)]) -> (String, Vec<Value
 }
 
 impl Queue {
-    /// Completes all these; returns the IDs of those that are no longer their worker's.
+    /// Completes these jobs, and returns the IDs of those whose claim was lost.
     ///
     /// # Cancel safety
-    /// Dropped, they are done or not.
+    /// If the future is dropped, the jobs may or may not be completed.
     pub async fn complete_all(&self, jobs: &[ClaimedJob]) -> Result<Vec<i64>> {
         let mut lost = Vec::new();
         for jobs in jobs.chunks(BATCH) {
@@ -53,7 +54,7 @@ impl Queue {
         Ok(lost)
     }
 
-    /// Deletes one in the caller's transaction; returns whether it was there.
+    /// Deletes a job in the caller's transaction, and returns whether it had this claim.
     pub(super) async fn delete_in(
         &self,
         tx: &mut impl AnyTransaction,
@@ -70,17 +71,17 @@ impl Queue {
                 connection.fetch(&sql, values).await.map(|rows| !rows.is_empty())
             }
         };
-        diagnosed(self.database(), done.map_err(SCHEMA.failed("complete a job"))).await
+        diagnose_schema(self.database(), done.map_err(SCHEMA.failed("complete a job"))).await
     }
 
-    /// Returns the IDs of those that had these claims.
+    /// Deletes jobs, and returns the IDs of those that had these claims.
     pub(super) async fn delete(&self, claims: &[(i64, i64)]) -> Result<Vec<i64>> {
         let driver = self.database().driver();
         if driver != Driver::Mysql {
             let (sql, values) = delete_returning(driver, claims);
             return ids(&self.database().fetch(SCHEMA.failed(DOING), &sql, &values).await?);
         }
-        // It says only how many rows were deleted. If that is not all, they are done one by one.
+        // MySQL returns only the number of deleted rows. If that is not all, the jobs are deleted one by one.
         if self.delete_all_or_none(claims).await? {
             return Ok(claims.iter().map(|(id, _)| *id).collect());
         }

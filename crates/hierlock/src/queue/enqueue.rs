@@ -1,43 +1,45 @@
-//! Jobs come into the queue, inside the transaction that wants them done.
+//! Adds jobs to a queue, also inside the caller's transaction.
 
 use super::job::{EnqueueOutcome, Job, QueueError};
 use super::schema::{JobState, SCHEMA};
 use super::{Queue, ids};
-use crate::database::{AnyTransaction, DatabaseConnection, Driver, Transaction, Value, diagnosed};
+use crate::database::{
+    AnyTransaction, DatabaseConnection, Driver, Transaction, Value, diagnose_schema,
+};
 use crate::error::Result;
 
-/// How many rows, and how many bytes, go into one statement.
+/// The maximum number of rows, and of bytes, of one statement.
 const MAX_ROWS: usize = 500;
 const MAX_BYTES: usize = 1 << 20;
-/// From so many bytes on, MySQL and MariaDB are asked how many they take. The least that anyone sets is more.
+/// From this number of bytes on, MySQL and MariaDB are asked for `max_allowed_packet`, which is never set lower.
 const ASK_PACKET_LIMIT_FROM: usize = 8 << 10;
-/// What a packet has beside the payload of a row, at most: the statement, a name, a key and numbers.
+/// The maximum size of a packet without the payload of its row: the statement, a name, a key and numbers.
 const PACKET_RESERVE: usize = 4 << 10;
-/// What each of several rows adds to a packet beside its payload, at most: its part of the statement, or other values.
+/// The maximum size that each of several rows adds to a packet besides its payload.
 const ROW_RESERVE: usize = 256;
 
-/// The channel on which PostgreSQL says which queue has something new.
+/// The channel on which PostgreSQL notifies workers of new jobs; the payload is the queue.
 pub(super) const CHANNEL: &str = "hier_jobs";
 
 const DOING: &str = "add jobs";
 
 /// # Errors
-/// What adds jobs fails if one cannot be kept, or if the caller's transaction is one of another database
+/// Methods that add jobs fail if a job is invalid, or if the caller's transaction is one of another database
 /// ([`is_usage`](crate::Error::is_usage)).
 ///
 /// # Cancel safety
-/// Dropped, all jobs are added or none; in the caller's transaction, some may be part of it: roll back.
+/// If the future is dropped, all jobs are added or none; in the caller's transaction, some may be added: roll back.
 impl Queue {
-    /// Adds a job, in a transaction of its own, and wakes workers. One whose unique key is there already is not added.
+    /// Adds a job, in its own transaction, and wakes workers. A job whose unique key is in the queue already is not added.
     pub async fn enqueue(&self, job: Job) -> Result<EnqueueOutcome> {
         // One job has one outcome.
         Ok(self.enqueue_all([job]).await?.remove(0))
     }
 
-    /// Adds a job in the caller's transaction: it is there if that is committed, and never was if it is
-    /// rolled back. If one with its unique key is there already, the transaction goes on.
+    /// Adds a job in the caller's transaction: the job exists only if that is committed. If the unique key is in the queue
+    /// already, the transaction can continue.
     ///
-    /// On PostgreSQL the commit wakes workers. Elsewhere they find it when they poll, or when
+    /// On PostgreSQL the commit wakes workers. On the other engines they find the job when they poll, or when
     /// [`wake`](Self::wake) is called after the commit.
     pub async fn enqueue_in(
         &self,
@@ -47,27 +49,27 @@ impl Queue {
         Ok(self.enqueue_all_in(tx, [job]).await?.remove(0))
     }
 
-    /// Adds many in few round trips, all or none, in order. Each with a unique key takes a round trip of its own.
+    /// Adds many jobs in few round trips, all or none, in order. Each job with a unique key takes its own round trip.
     pub async fn enqueue_all(
         &self,
         jobs: impl IntoIterator<Item = Job>,
     ) -> Result<Vec<EnqueueOutcome>> {
-        let jobs = checked(jobs)?;
+        let jobs = check_all(jobs)?;
         let add = async |mut tx: Transaction, _| (self.add_all(&mut tx, &jobs).await, tx);
         let enqueued = self.database().run((SCHEMA, ""), add).await?;
         self.wake();
         Ok(enqueued)
     }
 
-    /// The same in the caller's transaction.
+    /// Adds many jobs in the caller's transaction.
     pub async fn enqueue_all_in(
         &self,
         tx: &mut impl AnyTransaction,
         jobs: impl IntoIterator<Item = Job>,
     ) -> Result<Vec<EnqueueOutcome>> {
-        let jobs = checked(jobs)?;
+        let jobs = check_all(jobs)?;
         self.connection_of(tx)?;
-        diagnosed(self.database(), self.add_all(tx, &jobs).await).await
+        diagnose_schema(self.database(), self.add_all(tx, &jobs).await).await
     }
 
     async fn add_all(
@@ -79,7 +81,7 @@ impl Queue {
         let mut enqueued = Vec::with_capacity(jobs.len());
         let mut rest = jobs;
         while !rest.is_empty() {
-            let (chunk, others) = rest.split_at(together(rest, bytes));
+            let (chunk, others) = rest.split_at(chunk_length(rest, bytes));
             match chunk {
                 [job] => enqueued.push(self.add_one(tx, job).await?),
                 jobs => {
@@ -92,13 +94,13 @@ impl Queue {
         Ok(enqueued)
     }
 
-    /// Tries until it is added, or the one with its key is found: that one may be done between two looks.
+    /// Tries until the job is added, or the job with the same key is found: that job may be completed in between.
     async fn add_one(&self, tx: &mut impl AnyTransaction, job: &Job) -> Result<EnqueueOutcome> {
         loop {
             if let Some(id) = self.insert(tx, std::slice::from_ref(job)).await?.first() {
                 return Ok(EnqueueOutcome::Added(*id));
             }
-            // A locking read: a plain one at REPEATABLE READ may not see what was in the way.
+            // A locking read, since a plain read at REPEATABLE READ may not see the conflicting row.
             let mut connection = tx.connection();
             let lock =
                 if connection.driver() == Driver::Mysql { " LOCK IN SHARE MODE" } else { "" };
@@ -111,7 +113,7 @@ impl Queue {
         }
     }
 
-    /// Returns the IDs of what is added: of all, or of none if it is one whose key is there already.
+    /// Inserts jobs and returns their IDs. Returns none for a single job whose key is in the queue already.
     async fn insert(&self, tx: &mut impl AnyTransaction, jobs: &[Job]) -> Result<Vec<i64>> {
         let mut connection = tx.connection();
         let driver = connection.driver();
@@ -125,7 +127,7 @@ impl Queue {
             Driver::Postgres => {
                 let mut end = " ON CONFLICT (queue, unique_key) DO NOTHING RETURNING id".to_owned();
                 if jobs.iter().any(|job| !job.start.is_later()) {
-                    // Sent by the commit, once for all rows of a transaction.
+                    // Sent at the commit, once for all rows of a transaction.
                     end += ", pg_notify(?, ?)::text";
                     values.extend([CHANNEL.into(), self.name().into()]);
                 }
@@ -145,7 +147,7 @@ impl Queue {
                 let step = if jobs.len() > 1 { id_step(&mut connection).await? } else { 1 };
                 Ok((0..jobs.len() as i64).map(|n| done.last_insert_id + n * step).collect())
             }
-            // Only this statement is undone by it.
+            // Only this statement is rolled back.
             Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(Vec::new()),
             Err(error) => Err(SCHEMA.failed(DOING)(error)),
         }
@@ -153,13 +155,13 @@ impl Queue {
 
     fn values(&self, job: &Job) -> [Value; 8] {
         let state = if job.start.is_later() { JobState::Scheduled } else { JobState::Ready };
-        let (clock, plus) = job.start.sum();
+        let (clock, offset) = job.start.clock_and_offset();
         [
             self.name().into(),
             state.code().into(),
             job.priority.into(),
             clock.into(),
-            plus.into(),
+            offset.into(),
             job.unique_key.clone().into(),
             job.payload.clone().into(),
             job.max_attempts.into(),
@@ -167,7 +169,7 @@ impl Queue {
     }
 }
 
-fn checked(jobs: impl IntoIterator<Item = Job>) -> Result<Vec<Job>> {
+fn check_all(jobs: impl IntoIterator<Item = Job>) -> Result<Vec<Job>> {
     let jobs: Vec<Job> = jobs.into_iter().collect();
     jobs.iter().try_for_each(Job::check)?;
     Ok(jobs)
@@ -177,8 +179,9 @@ fn row_bytes(job: &Job) -> usize {
     job.payload.len() + ROW_RESERVE
 }
 
-/// Returns how many bytes of rows go into one statement; refuses a job that has more than the server takes. It is asked
-/// before anything is sent: one that gets too much ends the connection, and with it the caller's transaction.
+/// Returns the maximum size of the rows of one statement. Fails if a job is larger than the server's limit. The server is
+/// asked before the jobs are sent, since it ends the connection, and the caller's transaction, after a packet that is too
+/// large.
 async fn max_bytes(connection: &mut DatabaseConnection<'_>, jobs: &[Job]) -> Result<usize> {
     let bytes: usize = jobs.iter().map(row_bytes).sum();
     if connection.driver() != Driver::Mysql || bytes < ASK_PACKET_LIMIT_FROM {
@@ -194,17 +197,18 @@ async fn max_bytes(connection: &mut DatabaseConnection<'_>, jobs: &[Job]) -> Res
     }
 }
 
-/// How many of the next go into one statement, of at most so many bytes of rows.
-fn together(jobs: &[Job], most: usize) -> usize {
+/// Returns how many of the next jobs go into one statement of at most `max_bytes` of rows.
+fn chunk_length(jobs: &[Job], max_bytes: usize) -> usize {
     let mut bytes = 0;
     let fits = |job: &&Job| {
         bytes += row_bytes(job);
-        job.unique_key.is_none() && bytes <= most
+        job.unique_key.is_none() && bytes <= max_bytes
     };
     jobs.iter().take(MAX_ROWS).take_while(fits).count().max(1)
 }
 
-/// How far the numbers of rows are apart on MySQL and MariaDB, which name only the first: not 1 in a group of servers.
+/// Returns the step between the IDs of inserted rows on MySQL and MariaDB, which return only the first ID. It is not 1 in a
+/// replication group.
 async fn id_step(connection: &mut DatabaseConnection<'_>) -> Result<i64> {
     let sql = "SELECT CAST(@@auto_increment_increment AS SIGNED)";
     let step = connection.fetch(sql, []).await.map_err(SCHEMA.failed(DOING))?;

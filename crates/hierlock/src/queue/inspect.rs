@@ -1,27 +1,27 @@
-//! What is in a queue, for a person or a monitor; and the dead, brought back.
+//! Statistics of queues, and dead jobs, which can be retried.
 
-use super::batch_update::{BatchUpdate, RowSelection, joined};
+use super::batch_update::{BatchUpdate, RowSelection, join_numbers};
 use super::schema::{JobState, SCHEMA};
 use super::{BATCH, Queue};
 use crate::database::{Database, Row, Transaction, Value, time_from_ms};
 use crate::error::Result;
 use std::time::{Duration, SystemTime};
 
-/// How many jobs of a queue are in which state.
+/// The numbers of jobs of a queue by state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueStats {
     /// The name of the queue.
     pub queue: String,
-    /// Which a worker may claim.
+    /// The number of jobs that can be claimed.
     pub ready: u64,
-    /// Which wait for their time, after a failure or as they were told.
+    /// The number of jobs that are not due yet, after a failure or because they were added for later.
     pub scheduled: u64,
-    /// Which a worker has.
+    /// The number of claimed jobs.
     pub claimed: u64,
-    /// Which failed too often.
+    /// The number of jobs that failed too often.
     pub dead: u64,
-    /// For how long the oldest one that is ready has been so.
+    /// The time for which the oldest ready job has been ready.
     pub oldest_ready: Option<Duration>,
 }
 
@@ -29,34 +29,34 @@ pub struct QueueStats {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeadJob {
-    /// Its number.
+    /// The ID of the job.
     pub id: i64,
-    /// What was to be done.
+    /// The payload.
     pub payload: String,
-    /// How often it failed.
+    /// The number of failed attempts.
     pub attempts: u32,
-    /// What it failed with at last.
+    /// The last error.
     pub last_error: Option<String>,
-    /// Who ran it last.
+    /// The name of the last worker.
     pub worker: Option<String>,
-    /// When it was added.
+    /// The time when the job was added.
     pub created: SystemTime,
-    /// When it failed for the last time.
+    /// The time of the last failure.
     pub died: SystemTime,
 }
 
-/// Which dead jobs.
+/// A filter of dead jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeadJobFilter {
-    /// All of a queue.
+    /// All dead jobs of a queue.
     All,
-    /// Those with these numbers.
+    /// Dead jobs with these IDs.
     Ids(Vec<i64>),
 }
 
 impl Queue {
-    /// Counts the jobs of this queue by their state.
+    /// Counts the jobs of this queue by state.
     pub async fn stats(&self) -> Result<QueueStats> {
         let stats = stats(self.database(), Some(self.name())).await?.pop();
         Ok(stats.unwrap_or_else(|| QueueStats {
@@ -65,12 +65,12 @@ impl Queue {
         }))
     }
 
-    /// The same for all queues in a database that have jobs, by name.
+    /// Counts the jobs of all queues in a database that have jobs, sorted by name.
     pub async fn all_stats(database: &Database) -> Result<Vec<QueueStats>> {
         stats(database, None).await
     }
 
-    /// Lists dead jobs, the latest first.
+    /// Returns dead jobs, the latest first.
     pub async fn dead(&self, limit: u32) -> Result<Vec<DeadJob>> {
         let sql = format!(
             "SELECT id, payload, attempts, last_error, worker, created_ms, due_ms FROM hier_jobs WHERE \
@@ -93,23 +93,23 @@ impl Queue {
         dead.collect()
     }
 
-    /// Makes dead jobs ready again, with all their attempts before them; returns how many.
+    /// Makes dead jobs ready again, with all their attempts, and returns their number.
     ///
     /// # Cancel safety
-    /// Dropped, some are ready and some are still dead.
-    pub async fn retry_dead(&self, which: DeadJobFilter) -> Result<u64> {
-        let dead = format!("queue = '{}' AND state = {}", self.name(), JobState::Dead.code());
-        let listed = |ids: &[i64]| format!("{dead} AND id IN ({})", joined(ids));
-        let conditions = match &which {
-            DeadJobFilter::All => vec![dead],
-            DeadJobFilter::Ids(ids) => ids.chunks(BATCH).map(listed).collect(),
+    /// If the future is dropped, some jobs may still be dead.
+    pub async fn retry_dead(&self, filter: DeadJobFilter) -> Result<u64> {
+        let is_dead = format!("queue = '{}' AND state = {}", self.name(), JobState::Dead.code());
+        let with_ids = |ids: &[i64]| format!("{is_dead} AND id IN ({})", join_numbers(ids));
+        let conditions = match &filter {
+            DeadJobFilter::All => vec![is_dead],
+            DeadJobFilter::Ids(ids) => ids.chunks(BATCH).map(with_ids).collect(),
         };
         let mut retried = 0;
         for condition in conditions {
             let set = "state = 0, attempts = 0, due_ms = {now}, worker = NULL";
-            let again = BatchUpdate::new(RowSelection::by_due_time(condition), set);
+            let retry = BatchUpdate::new(RowSelection::by_due_time(condition), set);
             let doing = "bring back dead jobs";
-            retried += again.run_for_all(self.database(), doing, |_| Ok(())).await?;
+            retried += retry.run_for_all(self.database(), doing, |_| Ok(())).await?;
         }
         if retried > 0 {
             self.wake();
@@ -120,9 +120,9 @@ impl Queue {
 
 async fn stats(database: &Database, queue: Option<&str>) -> Result<Vec<QueueStats>> {
     let now = database.driver().now_ms();
-    let which = if queue.is_some() { " WHERE queue = ?" } else { "" };
+    let condition = if queue.is_some() { " WHERE queue = ?" } else { "" };
     let sql = format!(
-        "SELECT queue, state, COUNT(*), {now} - MIN(due_ms) FROM hier_jobs{which} GROUP BY queue, state \
+        "SELECT queue, state, COUNT(*), {now} - MIN(due_ms) FROM hier_jobs{condition} GROUP BY queue, state \
          ORDER BY queue, state"
     );
     let mut stats: Vec<QueueStats> = Vec::new();
@@ -135,7 +135,7 @@ async fn stats(database: &Database, queue: Option<&str>) -> Result<Vec<QueueStat
         let Some(stats) = stats.last_mut() else { continue };
         let count = row.int(2)?.unsigned_abs();
         let state = row.int(1)?;
-        // As `JobState` says.
+        // The codes of `JobState`.
         *(match state {
             0 => &mut stats.ready,
             1 => &mut stats.scheduled,
@@ -151,7 +151,8 @@ async fn stats(database: &Database, queue: Option<&str>) -> Result<Vec<QueueStat
     Ok(stats)
 }
 
-/// Reads in a transaction of our own: at the level of a program's pool it might wait for rows that are locked.
+/// Reads in a new transaction at READ COMMITTED: at the isolation level of the program's pool the read might wait for
+/// locked rows.
 pub(super) async fn read(
     database: &Database,
     doing: &'static str,

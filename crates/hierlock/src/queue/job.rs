@@ -1,25 +1,25 @@
-//! A job on its way into a queue.
+//! A new job, and the checks of its fields.
 
 use crate::database::Driver;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What a MEDIUMTEXT column holds.
+/// The maximum size of a MEDIUMTEXT column.
 const MAX_PAYLOAD_BYTES: usize = (1 << 24) - 1;
 const MAX_KEY_CHARS: usize = 255;
-/// Ten years: later is a mistake, and sums of times stay far from their end.
+/// Ten years: a longer delay is a mistake, and sums of times cannot overflow.
 const MAX_DELAY: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
-/// Something to be done: a payload that the worker understands, and when it is its turn.
+/// A job: a payload for the worker, and when it runs.
 ///
 /// ```
 /// use hierlock::queue::Job;
 /// use std::time::Duration;
 ///
 /// let job = Job::new(r#"{"to": "ada@example.org"}"#)
-///     .priority(5) // before those with 6, or with the usual 100
+///     .priority(5) // before jobs with 6, or with the default of 100
 ///     .run_in(Duration::from_secs(60))
-///     .unique("welcome-ada") // not twice at a time
+///     .unique("welcome-ada") // only once in the queue
 ///     .max_attempts(10);
 /// # let _ = job;
 /// ```
@@ -33,7 +33,7 @@ pub struct Job {
     pub(super) max_attempts: u32,
 }
 
-/// When a job may run: after a while, zero by default, or at a time.
+/// The earliest start of a job: after a delay, by default zero, or at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StartTime {
     In(Duration),
@@ -41,13 +41,13 @@ pub(super) enum StartTime {
 }
 
 impl Job {
-    /// The priority by default.
+    /// The default priority.
     pub const PRIORITY: i64 = 100;
-    /// How often a job is tried by default.
+    /// The default number of attempts.
     pub const MAX_ATTEMPTS: u32 = 20;
 
-    /// Makes a job that may run at once. The payload is text without zero bytes, up to 16 MiB less a byte; on MySQL and
-    /// MariaDB also no more than their `max_allowed_packet` less 4 KiB.
+    /// Makes a job that may run at once. The payload is text without zero bytes, up to 16 MiB minus a byte; on MySQL and
+    /// MariaDB also up to `max_allowed_packet` minus 4 KiB.
     pub fn new(payload: impl Into<String>) -> Self {
         Self {
             payload: payload.into(),
@@ -58,29 +58,20 @@ impl Job {
         }
     }
 
-    /// Sets its priority: lower goes first, those with the same go in the order in which they came.
-    pub fn priority(self, priority: i64) -> Self {
-        Self { priority, ..self }
-    }
-
-    /// Runs it not before so much time has passed, by the database's clock.
-    pub fn run_in(self, delay: Duration) -> Self {
-        Self { start: StartTime::In(delay), ..self }
-    }
-
-    /// Runs it not before this time, by the database's clock.
-    pub fn run_at(self, time: SystemTime) -> Self {
-        Self { start: StartTime::At(time), ..self }
-    }
-
-    /// Gives it a key. It is not added while another job with this key is in the queue: waiting, running or dead.
-    pub fn unique(self, key: impl Into<String>) -> Self {
-        Self { unique_key: Some(key.into()), ..self }
-    }
-
-    /// Sets after how many failures it is dead: nobody runs it until somebody says so.
-    pub fn max_attempts(self, attempts: u32) -> Self {
-        Self { max_attempts: attempts, ..self }
+    setters! {
+        /// Sets the priority: a lower number goes first. Jobs with the same priority run in the order in which they were
+        /// added.
+        priority: i64;
+        /// Sets the delay before the job may run, by the database's clock.
+        run_in(delay: Duration) => start: StartTime::In(delay);
+        /// Sets the time before which the job does not run, by the database's clock.
+        run_at(time: SystemTime) => start: StartTime::At(time);
+        /// Sets a unique key. The job is not added while another job with this key is in the queue: waiting, running or
+        /// dead.
+        unique(key: impl Into<String>) => unique_key: Some(key.into());
+        /// Sets the number of failures after which the job is dead: it does not run until
+        /// [`retry_dead`](super::Queue::retry_dead).
+        max_attempts(attempts: u32) => max_attempts: attempts;
     }
 
     pub(super) fn check(&self) -> Result<()> {
@@ -88,16 +79,16 @@ impl Job {
         let (key, has_key) =
             (self.unique_key.as_deref().unwrap_or_default(), self.unique_key.is_some());
         let chars = key.chars().count();
-        let wrong = if bytes > MAX_PAYLOAD_BYTES {
+        let error = if bytes > MAX_PAYLOAD_BYTES {
             QueueError::Payload { bytes, most: MAX_PAYLOAD_BYTES }
         } else if self.payload.contains('\0') {
-            QueueError::Zero { what: "payload" }
+            QueueError::ZeroByte { what: "payload" }
         } else if has_key && !(1..=MAX_KEY_CHARS).contains(&chars) {
             QueueError::Key { chars }
         } else if key.ends_with(' ') {
-            QueueError::Space
+            QueueError::KeyEndsWithSpace
         } else if key.contains('\0') {
-            QueueError::Zero { what: "unique key" }
+            QueueError::ZeroByte { what: "unique key" }
         } else if self.max_attempts == 0 {
             QueueError::NoAttempts
         } else {
@@ -106,13 +97,13 @@ impl Job {
                 StartTime::At(_) => Ok(()),
             };
         };
-        Err(wrong.into())
+        Err(error.into())
     }
 }
 
 impl StartTime {
-    /// The time is the database's clock times the first, plus the second.
-    pub(super) fn sum(self) -> (i64, i64) {
+    /// Returns two numbers: the start is the database's clock times the first, plus the second.
+    pub(super) fn clock_and_offset(self) -> (i64, i64) {
         match self {
             StartTime::In(delay) => (1, delay.as_millis() as i64),
             StartTime::At(time) => {
@@ -122,7 +113,6 @@ impl StartTime {
         }
     }
 
-    /// A time that has passed is now.
     pub(super) fn is_later(self) -> bool {
         match self {
             StartTime::In(delay) => !delay.is_zero(),
@@ -131,7 +121,7 @@ impl StartTime {
     }
 }
 
-/// Returns a span of time as the database counts it.
+/// Converts a duration to milliseconds. Fails if it is shorter than `least` or longer than ten years.
 pub(super) fn millis(what: &'static str, span: Duration, least: i64) -> Result<i64> {
     let millis = span.as_millis();
     match i64::try_from(millis) {
@@ -140,7 +130,7 @@ pub(super) fn millis(what: &'static str, span: Duration, least: i64) -> Result<i
     }
 }
 
-/// Fails unless it can name a queue or a worker: such names are written into statements as they are.
+/// Checks the name of a queue or a worker. Names are written into statements without quoting.
 pub(super) fn check_name(what: &'static str, name: &str) -> Result<()> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:@/".contains(c);
     if !(1..=64).contains(&name.len()) || !name.chars().all(is_plain) {
@@ -149,7 +139,7 @@ pub(super) fn check_name(what: &'static str, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// What can be wrong with a job, and with the run of one. Mirrors `queue`.
+/// Mirrors `queue`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum QueueError {
     #[error(
@@ -161,7 +151,7 @@ pub(crate) enum QueueError {
     #[error(
         "the unique key ends with a space, which MySQL and MariaDB do not tell from one without"
     )]
-    Space,
+    KeyEndsWithSpace,
     #[error("the payload has {bytes} bytes; it has at most {most}")]
     Payload { bytes: usize, most: usize },
     #[error(
@@ -173,7 +163,7 @@ pub(crate) enum QueueError {
         "the {what} has a zero byte; no queue takes one, so that jobs are the same on every engine: write bytes as text, \
          for example in base64"
     )]
-    Zero { what: &'static str },
+    ZeroByte { what: &'static str },
     #[error("a job has at least one attempt")]
     NoAttempts,
     #[error("{millis} ms is no {what}; it is between {least} ms and ten years")]
@@ -187,25 +177,31 @@ pub(crate) enum QueueError {
     Lost { id: i64 },
 }
 
-/// What became of a job that was to be added.
+impl QueueError {
+    pub(crate) fn kind(&self) -> ErrorKind {
+        if matches!(self, Self::Lost { .. }) { ErrorKind::Lost } else { ErrorKind::Usage }
+    }
+}
+
+/// The outcome of adding a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EnqueueOutcome {
-    /// It is in the queue, under this number.
+    /// The job was added, with this ID.
     Added(i64),
-    /// One with its unique key was there already, under this number.
+    /// A job with the same unique key was in the queue already, with this ID.
     Duplicate(i64),
 }
 
 impl EnqueueOutcome {
-    /// Returns the number of the job in the queue, whoever added it.
+    /// Returns the ID of the job in the queue, new or not.
     pub fn id(self) -> i64 {
         match self {
             EnqueueOutcome::Added(id) | EnqueueOutcome::Duplicate(id) => id,
         }
     }
 
-    /// Returns whether it was added just now.
+    /// Returns whether the job was added.
     pub fn is_added(self) -> bool {
         matches!(self, EnqueueOutcome::Added(_))
     }
@@ -216,9 +212,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_kept_is_refused_with_a_sentence() {
+    fn invalid_jobs_and_names_are_usage_errors() {
         let long = "k".repeat(256);
-        for (job, says) in [
+        for (job, expected) in [
             (Job::new("x".repeat(MAX_PAYLOAD_BYTES + 1)), "16777216 bytes"),
             (Job::new("a\0b"), "payload has a zero byte"),
             (Job::new("").unique(""), "0 characters"),
@@ -229,7 +225,7 @@ mod tests {
             (Job::new("").run_in(Duration::MAX), "ten years"),
         ] {
             let error = job.check().unwrap_err();
-            assert!(error.is_usage() && error.to_string().contains(says), "{error}");
+            assert!(error.is_usage() && error.to_string().contains(expected), "{error}");
         }
         for job in [
             Job::new("x".repeat(MAX_PAYLOAD_BYTES)),
@@ -245,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_have_passed_are_now() {
+    fn a_start_in_the_past_is_not_later() {
         let now = SystemTime::now();
         for (start, is_later) in [
             (StartTime::In(Duration::ZERO), false),

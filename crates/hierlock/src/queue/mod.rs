@@ -1,4 +1,4 @@
-//! A queue of jobs in a table: workers that never take the same row.
+//! A job queue in a table, for workers that never run the same job at the same time.
 //!
 //! ```text
 //!   caller's transaction ──enqueue_in──► hier_jobs: ready ◄──promote── scheduled ◄──┐
@@ -15,9 +15,7 @@
 //! use hierlock::queue::{Job, Queue};
 //! use std::time::Duration;
 //!
-//! # let directory = tempfile::tempdir().unwrap();
-//! # let url = format!("sqlite:{}", directory.path().join("app.db").display());
-//! let mail = Queue::new(Database::connect(&url).await?, "mail")?;
+//! let mail = Queue::new(Database::connect("sqlite::memory:").await?, "mail")?;
 //! mail.provision().await?;
 //! mail.enqueue(Job::new("to ada")).await?;
 //!
@@ -28,14 +26,14 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Rules that every statement here keeps:
+//! Rules of every statement here:
 //!
-//! 1. Nobody waits for a row in order to claim, extend or bring back: locked ones are skipped.
-//! 2. A claim is ended only by who has its number, and each claim has a new one.
-//! 3. What is found by an index is changed by its primary key.
-//! 4. Times are the database's.
+//! 1. Claims, heartbeats and promotions skip locked rows, and never wait for them.
+//! 2. A claim is ended only by its number. Each claim has a new number.
+//! 3. Rows that are found by an index are changed by their primary key.
+//! 4. All times are by the database's clock.
 //!
-//! Every method fails also if the database does, or its tables are missing.
+//! Every method also fails if the database fails, or its tables are missing.
 
 mod batch_update;
 mod claim;
@@ -65,11 +63,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How many rows a statement of ours changes at most by default. From a thousand values on MariaDB makes a
-/// table of a list, and scans the other one; here a row has up to two.
+/// The maximum number of rows of one statement by default. From a thousand values on, MariaDB makes a temporary table of a
+/// list and scans the jobs; a row has up to two values here.
 const BATCH: usize = 400;
 
-/// A queue by its name, in a database that may have many. Clones are the same queue.
+/// A queue, identified by its name. A database may have many. Clones are the same queue.
 #[derive(Clone)]
 pub struct Queue {
     shared: Arc<QueueInner>,
@@ -79,13 +77,13 @@ pub struct Queue {
 struct QueueInner {
     database: Database,
     name: String,
-    /// Counts what workers of this process are woken for.
+    /// The number of wakes; a change wakes the workers of this process.
     wakes: watch::Sender<u64>,
 }
 
 impl Queue {
-    /// Returns the queue of this name. Fails with [`is_usage`](crate::Error::is_usage) unless that has 1 to 64 letters,
-    /// digits and characters of `-_.:@/`.
+    /// Returns the queue of this name. Fails with [`is_usage`](crate::Error::is_usage) unless the name consists of 1 to 64
+    /// letters, digits and characters of `-_.:@/`.
     pub fn new(database: impl Into<Database>, name: &str) -> Result<Self> {
         job::check_name("queue", name)?;
         let (database, name) = (database.into(), name.to_owned());
@@ -95,33 +93,27 @@ impl Queue {
         })
     }
 
-    /// Sets for how long a failed job waits: after its first failure for a random time up to `first`, after each
-    /// further one up to twice as long as before, but never longer than `longest`. By default a second and an hour.
+    /// Sets the pauses of failed jobs: after the first failure a random time up to `first`, after each further one up to
+    /// twice as long as before, but never longer than `longest`. By default a second and an hour.
     #[must_use]
     pub fn pauses(self, first: Duration, longest: Duration) -> Self {
         Self { backoff: Backoff { first, longest }, ..self }
     }
 
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.shared.name
+    getters! { self:
+        /// Returns the name.
+        name -> &str = &self.shared.name;
+        /// Returns the database.
+        database -> &Database = &self.shared.database;
+        /// Returns the SQL of [`provision`](Self::provision), for a person to run.
+        script -> String = SCHEMA.script(self.database().driver());
     }
 
-    /// Where it is.
-    pub fn database(&self) -> &Database {
-        &self.shared.database
-    }
-
-    /// Makes the table of all queues, `hier_jobs`, if it is not there yet, and upgrades that of an older release. Fails
-    /// with [`is_newer_schema`](crate::Error::is_newer_schema) if a newer one has upgraded it. Several may do so at
-    /// once.
+    /// Creates the table of all queues, `hier_jobs`, if it does not exist, and upgrades that of an older release. Fails
+    /// with [`is_newer_schema`](crate::Error::is_newer_schema) if a newer release has upgraded it. Concurrent calls are
+    /// safe.
     pub async fn provision(&self) -> Result<()> {
         SCHEMA.provision(self.database()).await
-    }
-
-    /// Returns the SQL of [`provision`](Self::provision), for a person to run.
-    pub fn script(&self) -> String {
-        SCHEMA.script(self.database().driver())
     }
 
     /// Returns a worker that runs jobs of this queue.
@@ -129,12 +121,12 @@ impl Queue {
         Worker::new(self.clone(), name)
     }
 
-    /// Wakes the workers of this queue and its clones in this process, as [`enqueue`](Self::enqueue) does by itself.
+    /// Wakes the workers of this queue and its clones in this process. [`enqueue`](Self::enqueue) does so itself.
     pub fn wake(&self) {
         self.shared.wakes.send_modify(|wakes| *wakes = wakes.wrapping_add(1));
     }
 
-    /// The connection of the caller's transaction; fails if that is of another engine.
+    /// Returns the connection of the caller's transaction. Fails if that is of another engine.
     fn connection_of<'tx>(
         &self,
         tx: &'tx mut impl AnyTransaction,

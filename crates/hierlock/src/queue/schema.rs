@@ -1,4 +1,4 @@
-//! The table of jobs, and the functions of PostgreSQL on it. Pure.
+//! The table of jobs, and the functions of PostgreSQL on it. Pure text.
 
 use crate::database::{Driver, Schema};
 
@@ -11,7 +11,7 @@ pub(crate) const SCHEMA: Schema = Schema {
     rows: |_| None,
 };
 
-/// The state of a job, as its column says.
+/// The state of a job. The numbers are those of the column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobState {
     Ready = 0,
@@ -26,7 +26,7 @@ impl JobState {
     }
 }
 
-/// The first is in the order of claims, the second in that in which something happens to a job next.
+/// The indexes: for claims, for jobs that are due, and for unique keys.
 const INDEXES: [(&str, &str, &str); 3] = [
     ("", "hier_jobs_claim", "queue, state, priority, id"),
     ("", "hier_jobs_due", "queue, state, due_ms"),
@@ -34,11 +34,11 @@ const INDEXES: [(&str, &str, &str); 3] = [
 ];
 
 fn statements(driver: Driver) -> Vec<String> {
-    let (counted, name, key) = (driver.counted(), driver.text(64), driver.text(255));
+    let (generated_key, name, key) = (driver.generated_key(), driver.text(64), driver.text(255));
     let long = if driver == Driver::Mysql { "MEDIUMTEXT" } else { "TEXT" };
     let options = driver.table_options();
     let columns = format!(
-        "id {counted}, queue {name} NOT NULL, state BIGINT NOT NULL, priority BIGINT NOT NULL, due_ms \
+        "id {generated_key}, queue {name} NOT NULL, state BIGINT NOT NULL, priority BIGINT NOT NULL, due_ms \
          BIGINT NOT NULL, unique_key {key}, payload {long} NOT NULL, attempts BIGINT NOT NULL, \
          max_attempts BIGINT NOT NULL, claim BIGINT NOT NULL, worker {name}, last_error {long}, \
          created_ms BIGINT NOT NULL"
@@ -58,23 +58,23 @@ fn statements(driver: Driver) -> Vec<String> {
     [table].into_iter().chain(indexes).chain(functions).collect()
 }
 
-/// With these off PostgreSQL reads by index, whatever it believes of a table that is filled and emptied all day.
+/// With these settings off PostgreSQL reads by index, whatever its statistics are: the table is filled and emptied all day.
 pub(super) const PLANNER_SETTINGS: [&str; 3] =
     ["enable_seqscan", "enable_bitmapscan", "enable_sort"];
 
-/// The jobs that are claimed.
+/// The query for the jobs to claim.
 pub(super) const CHOOSE: &str = "SELECT j.id FROM hier_jobs AS j WHERE j.queue = of_queue AND j.state = 0 ORDER BY \
      j.priority, j.id LIMIT most FOR UPDATE SKIP LOCKED";
 
-/// Claims and completions on PostgreSQL are functions in the database: planned once for each connection, and in the
-/// right way. A queue is empty most of the time, and a plan for an empty table sorts all jobs for each claim.
+/// Returns the functions for claims and completions on PostgreSQL. They are planned once per connection, with the right
+/// settings. A queue is empty most of the time, and a plan for an empty table sorts all jobs for each claim.
 ///
-/// What is chosen is claimed by a list, not by a join: a join that was planned for an empty table may read all of it.
-/// On completion the claim is compared in the row that is deleted: who waited for it looks at it again. `+ 0`, so that
-/// the state is not looked up in an index.
+/// The claim uses a list of IDs, not a join: a join that was planned for an empty table may read the whole table. The
+/// completion compares the claim number in the deleted row, which is checked again after a lock wait. `+ 0` prevents an
+/// index lookup by state.
 fn functions() -> Vec<String> {
     let off = PLANNER_SETTINGS.map(|setting| format!("SET {setting} = off ")).concat();
-    // Or it would be planned anew for every call, which takes as long as the call itself.
+    // Without this, every call would be planned again, which takes as long as the call itself.
     let settings = off + "SET plan_cache_mode = force_generic_plan ";
     let function = |signature: &str, body: &str| {
         format!(

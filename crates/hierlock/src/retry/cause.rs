@@ -1,30 +1,31 @@
-//! Which failures go away when a transaction is run again, and the errors that say so: typed, or in a box.
+//! The failures after which a transaction can be retried, and the errors that have such a cause: typed, or in a box.
 
 #[cfg(feature = "_driver")]
 use hierlock_engine::ErrorClass;
 use std::error::Error as StdError;
 use std::ops::Deref;
 
-/// Why a transaction may succeed if it is run again, from its beginning.
+/// Why a transaction may succeed if it is retried from its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RetryCause {
-    /// It was chosen to end a deadlock: 1213, 3058, 40P01.
+    /// The transaction was the victim of a deadlock: 1213, 3058, 40P01.
     Deadlock,
-    /// Somebody else's change came first: 40001 of PostgreSQL, 1020 of MariaDB.
+    /// Another transaction's change came first: 40001 of PostgreSQL, 1020 of MariaDB.
     Conflict,
-    /// Somebody else writes to the database file: `SQLITE_BUSY`.
+    /// Another transaction writes to the database file: `SQLITE_BUSY`.
     Busy,
-    /// It did not get a lock in time, or without waiting: 1205, 3572, 55P03, and of hierlock itself
+    /// A lock was not granted in time, or not without waiting: 1205, 3572, 55P03, and hierlock's
     /// [`is_timeout`](crate::Error::is_timeout), [`is_would_block`](crate::Error::is_would_block) and
-    /// [`is_held`](crate::Error::is_held). Tried again [only when asked](super::RetryPolicy::also_if_not_granted).
+    /// [`is_held`](crate::Error::is_held). Retried only with
+    /// [`also_if_not_granted`](super::RetryPolicy::also_if_not_granted).
     NotGranted,
-    /// A row is at another version than expected: [`is_stale`](crate::Error::is_stale). Tried again [only
-    /// when asked](super::RetryPolicy::also_if_stale), for it helps only whoever reads the row again.
+    /// A row has another version than expected: [`is_stale`](crate::Error::is_stale). Retried only with
+    /// [`also_if_stale`](super::RetryPolicy::also_if_stale), since a retry helps only if it reads the row again.
     Stale,
 }
 
-/// An error that can be asked whether another try is worth it.
+/// An error that reports whether a retry may succeed.
 ///
 /// ```
 /// use hierlock::retry::{RetryCause, Retryable};
@@ -48,7 +49,7 @@ pub enum RetryCause {
 /// # let _ = MyError::NotEnoughMoney.retry_cause();
 /// ```
 pub trait Retryable {
-    /// Why, or `None` if it would fail again.
+    /// Returns why a retry may succeed, or `None` if it would fail again.
     fn retry_cause(&self) -> Option<RetryCause>;
 }
 
@@ -81,17 +82,17 @@ impl Retryable for crate::Error {
     }
 }
 
-/// As [`cause_of`].
+/// See [`cause_of`].
 impl Retryable for Box<dyn StdError + Send + Sync> {
     fn retry_cause(&self) -> Option<RetryCause> {
         cause_of(&**self)
     }
 }
 
-/// The cause of the first error in a chain of sources that has one: of a [`crate::Error`], a [`sqlx::Error`], or
+/// Returns the cause of the first error in a chain of sources that has one: a [`crate::Error`], a [`sqlx::Error`], or
 /// either of them in a [`RetryError`](super::RetryError).
 ///
-/// For an error of any other type that holds one of these:
+/// For an error of any other type that has one of these as a source:
 ///
 /// ```
 /// use hierlock::retry::{RetryCause, cause_of};
@@ -104,43 +105,43 @@ impl Retryable for Box<dyn StdError + Send + Sync> {
 pub fn cause_of(error: &(dyn StdError + 'static)) -> Option<RetryCause> {
     let mut next = Some(error);
     while let Some(error) = next {
-        let ours = error.downcast_ref::<crate::Error>().and_then(Retryable::retry_cause);
+        let cause = error.downcast_ref::<crate::Error>().and_then(Retryable::retry_cause);
         #[cfg(feature = "_driver")]
-        let ours =
-            ours.or_else(|| error.downcast_ref::<sqlx::Error>().and_then(Retryable::retry_cause));
-        if ours.is_some() {
-            return ours;
+        let cause =
+            cause.or_else(|| error.downcast_ref::<sqlx::Error>().and_then(Retryable::retry_cause));
+        if cause.is_some() {
+            return cause;
         }
         next = error.source();
     }
     None
 }
 
-/// An error of a type that says by itself whether another try is worth it.
+/// The kind of an error whose type is [`Retryable`].
 #[derive(Debug)]
 pub enum TypedError {}
 
-/// An error of any type, in a box.
+/// The kind of an error of any type in a box.
 #[derive(Debug)]
 pub enum BoxedError {}
 
-/// What the work of [`retry`](super::retry()) may fail with. There is nothing to implement: it is there for
+/// An error of the work of [`retry`](super::retry()). There is nothing to implement. The trait is implemented for
 ///
 /// - every error that is [`Retryable`], as [`TypedError`];
-/// - every pointer to an error of any type, as [`BoxedError`]: `Box<dyn Error + Send + Sync>`, `anyhow::Error`. These are read
-///   with [`cause_of`].
+/// - every pointer to an error of any type, as [`BoxedError`]: `Box<dyn Error + Send + Sync>`, `anyhow::Error`. Their cause
+///   is found by [`cause_of`].
 ///
-/// `Kind` is inferred. A box is not an error itself, so the two cannot be one trait without it.
+/// `Kind` is inferred. A box does not implement `Error` itself, so without `Kind` the two implementations would overlap.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an error that `retry` can read",
     note = "implement `std::error::Error` and `hierlock::retry::Retryable` for it, or return \
             `Box<dyn Error + Send + Sync>` or `anyhow::Error`"
 )]
 pub trait AttemptError<Kind> {
-    /// Why another try may succeed, or `None` if it would fail again.
+    /// Returns why a retry may succeed, or `None` if it would fail again.
     fn cause(&self) -> Option<RetryCause>;
 
-    /// The error itself.
+    /// Returns the error itself.
     fn as_error(&self) -> &(dyn StdError + 'static);
 }
 
@@ -169,13 +170,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_driver_says_of_itself_is_no_cause() {
+    fn errors_of_the_driver_itself_are_not_retryable() {
         assert_eq!(sqlx::Error::RowNotFound.retry_cause(), None);
         assert_eq!(sqlx::Error::PoolTimedOut.retry_cause(), None);
     }
 
     #[test]
-    fn a_chain_is_looked_through() {
+    fn the_cause_is_found_in_a_chain_of_sources() {
         #[derive(Debug, thiserror::Error)]
         #[error("the report failed")]
         struct Outer(#[source] crate::Error);
@@ -184,6 +185,7 @@ mod tests {
             blocked_on: "u1".parse().unwrap(),
             wanted: Vec::new(),
             blocker: crate::Blocker::Holder,
+            sessions: Vec::new(),
         });
         let boxed: Box<dyn StdError + Send + Sync> = Box::new(Outer(deadlock));
         assert_eq!(boxed.retry_cause(), Some(RetryCause::Deadlock));

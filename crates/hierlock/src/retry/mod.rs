@@ -11,7 +11,7 @@
 //!     let mut tx = pool.begin().await?;
 //!     sqlx::query("UPDATE accounts SET balance = balance - 10 WHERE id = 1").execute(&mut *tx).await?;
 //!     sqlx::query("UPDATE accounts SET balance = balance + 10 WHERE id = 2").execute(&mut *tx).await?;
-//!     tx.commit().await // dropped on the way here, it is rolled back
+//!     tx.commit().await // dropping the transaction before this rolls back
 //! })
 //! .await?;
 //! # Ok(()) }
@@ -26,7 +26,7 @@ use std::fmt;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// How often [`retry`] tries, for how long, and after which failures.
+/// How many attempts [`retry`] makes, for how long, and after which failures.
 ///
 /// ```
 /// use hierlock::retry::RetryPolicy;
@@ -40,7 +40,7 @@ use tokio::time::{Instant, sleep};
 /// # let _ = patient;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a policy does nothing until `retry` has it"]
+#[must_use = "a policy does nothing until it is passed to `retry`"]
 pub struct RetryPolicy {
     attempts: u32,
     within: Option<Duration>,
@@ -50,7 +50,8 @@ pub struct RetryPolicy {
 }
 
 impl Default for RetryPolicy {
-    /// Five attempts, pauses of at most 10, 20, 40 … milliseconds, not if a lock was not granted or a version is stale.
+    /// Five attempts, pauses of at most 10, 20, 40 … milliseconds, no retry if a lock was not granted or a version is
+    /// stale.
     fn default() -> Self {
         Self::with_attempts(5)
     }
@@ -62,31 +63,20 @@ impl RetryPolicy {
         Self { attempts, within: None, backoff, if_not_granted: false, if_stale: false }
     }
 
-    /// Sets how often it is tried in all; at least once.
-    pub fn attempts(self, attempts: u32) -> Self {
-        Self { attempts: attempts.max(1), ..self }
-    }
-
-    /// Begins no attempt later than this after the first. One that has begun is not interrupted: it may be committed.
-    pub fn within(self, limit: Duration) -> Self {
-        Self { within: Some(limit), ..self }
-    }
-
-    /// Waits before the second attempt for a random time up to `first`, before each further one up to twice as long as
-    /// before, but never longer than `longest`. Random from zero on (full jitter), so that two do not meet again.
-    pub fn pauses(self, first: Duration, longest: Duration) -> Self {
-        Self { backoff: Backoff { first, longest }, ..self }
-    }
-
-    /// Retries also when a lock was not granted in time, or with NOWAIT at once. By default that is an error.
-    pub fn also_if_not_granted(self) -> Self {
-        Self { if_not_granted: true, ..self }
-    }
-
-    /// Tries again also when a row is at another [version](crate::optimistic) than expected. The work must read it
-    /// again in each attempt: a version that a person has seen an hour ago stays stale.
-    pub fn also_if_stale(self) -> Self {
-        Self { if_stale: true, ..self }
+    setters! {
+        /// Sets the maximum number of attempts; at least one.
+        attempts(attempts: u32) => attempts: attempts.max(1);
+        /// Starts no attempt later than `limit` after the first. A started attempt is not interrupted, since it may commit.
+        within(limit: Duration) => within: Some(limit);
+        /// Sets the pauses: before the second attempt a random time up to `first`, before each further one up to twice as
+        /// long as before, but never longer than `longest`. Pauses are random from zero on (full jitter), so that two
+        /// transactions do not collide again.
+        pauses(first: Duration, longest: Duration) => backoff: Backoff { first, longest };
+        /// Retries also when a lock was not granted in time, or not at once with NOWAIT. By default that is an error.
+        also_if_not_granted() => if_not_granted: true;
+        /// Retries also when a row has another [version](crate::optimistic) than expected. The work must read the version
+        /// in each attempt: a version that was read before stays stale.
+        also_if_stale() => if_stale: true;
     }
 
     fn retries(&self, cause: RetryCause) -> bool {
@@ -110,17 +100,18 @@ impl Backoff {
         self.first.saturating_mul(doubled).min(self.longest)
     }
 
-    /// Returns a pause after so many attempts, at random.
+    /// Returns a random pause after this number of attempts.
     pub(crate) fn pause_after(self, attempts: u32) -> Duration {
         self.longest_after(attempts).mul_f64(fastrand::f64())
     }
 }
 
-/// Runs `work` until it succeeds, fails with an error that is not retried, or has used up its attempts or its time. It
-/// is given the number of the attempt, from 1.
+/// Runs `work` until it succeeds, fails with an error that is not retried, or has used up its attempts or its time. `work`
+/// gets the number of the attempt, from 1.
 ///
-/// It may fail with an error that is [`Retryable`], or with any error in a box, which is looked through for one:
-/// `Box<dyn Error + Send + Sync>`, `anyhow::Error`. What comes back fits `?` in a function that returns any of these.
+/// `work` may fail with an error that is [`Retryable`], or with any error in a box, whose sources are searched for one:
+/// `Box<dyn Error + Send + Sync>`, `anyhow::Error`. The returned error works with `?` in a function that returns any of
+/// these.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> anyhow::Result<()> {
@@ -138,10 +129,10 @@ impl Backoff {
 /// ```
 ///
 /// # Errors
-/// The last one, with how often it was tried and for how long it paused.
+/// The last error of `work`, with the number of attempts and the sum of the pauses.
 ///
 /// # Cancel safety
-/// Dropped, it drops the attempt that is under way, as far as that can be dropped; a transaction of sqlx rolls back.
+/// Dropping the future drops the current attempt, with the cancel safety of `work`; a transaction of sqlx rolls back.
 pub async fn retry<T, E, W, K>(
     policy: RetryPolicy,
     mut work: impl FnMut(u32) -> W,
@@ -150,7 +141,7 @@ where
     W: Future<Output = Result<T, E>>,
     E: AttemptError<K>,
 {
-    let (begun, mut paused, mut attempts) = (Instant::now(), Duration::ZERO, 0);
+    let (started, mut paused, mut attempts) = (Instant::now(), Duration::ZERO, 0);
     loop {
         attempts += 1;
         let error = match work(attempts).await {
@@ -162,7 +153,7 @@ where
             GiveUpReason::NotRetryable
         } else if attempts >= policy.attempts {
             GiveUpReason::MaxAttempts
-        } else if policy.within.is_some_and(|limit| begun.elapsed() + pause > limit) {
+        } else if policy.within.is_some_and(|limit| started.elapsed() + pause > limit) {
             GiveUpReason::TimeLimit
         } else {
             tracing::debug!(attempts, ?pause, cause = ?error.cause(), "trying again");
@@ -174,30 +165,31 @@ where
     }
 }
 
-/// Why [`retry`] did not try again.
+/// Why [`retry`] gave up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GiveUpReason {
-    /// It would fail again.
+    /// The error is not retried.
     NotRetryable,
-    /// It was tried as often as the policy allows.
+    /// The policy allows no more attempts.
     MaxAttempts,
-    /// It was tried for as long as the policy allows.
+    /// The policy allows no more time.
     TimeLimit,
 }
 
-/// What an attempt failed with at last.
+/// The error of the last attempt.
 #[non_exhaustive]
 pub struct RetryError<E> {
-    /// How often it was tried.
+    /// The number of attempts.
     pub attempts: u32,
-    /// For how long it paused in between, in all.
+    /// The sum of the pauses.
     pub paused: Duration,
-    /// Why it was not tried again.
+    /// Why there was no further attempt.
     pub reason: GiveUpReason,
     /// The last error.
     pub last: E,
-    /// The last error as a source. `E` may be an error, or a box of one, which is none itself: only `retry` knew which.
+    /// Returns the last error as a source. `E` is an error, or a box of one, which is no error itself; only `retry` knows
+    /// which.
     as_error: fn(&E) -> &(dyn StdError + 'static),
 }
 
@@ -216,7 +208,7 @@ impl<E: fmt::Display> fmt::Display for RetryError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { attempts, paused, reason, last, .. } = self;
         match (reason, attempts) {
-            // Nothing was tried again: there is nothing to say but the error itself.
+            // There was no retry, so the error needs no addition.
             (GiveUpReason::NotRetryable, 1) => write!(f, "{last}"),
             (_, 1) => write!(f, "given up after 1 attempt: {last}"),
             _ => write!(f, "given up after {attempts} attempts and {paused:.1?} of pauses: {last}"),

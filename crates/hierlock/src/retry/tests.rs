@@ -1,58 +1,60 @@
-//! The policy, on a clock of its own; that servers are understood is shown on servers.
+//! Tests of the policy with a paused clock. Tests on servers check the error codes.
 
 use super::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("failed: {0:?}")]
-struct Fails(Option<RetryCause>);
+struct TestError(Option<RetryCause>);
 
-impl Retryable for Fails {
+impl Retryable for TestError {
     fn retry_cause(&self) -> Option<RetryCause> {
         self.0
     }
 }
 
-type Cause = Option<RetryCause>;
-
-/// Fails so often, then succeeds; how often it was called comes back with the result.
-async fn run(policy: RetryPolicy, failures: u32, cause: Cause) -> Result<u32, RetryError<Fails>> {
-    let work = async |n| if n > failures { Ok(n) } else { Err(Fails(cause)) };
+/// Retries work that fails `failures` times and then succeeds. Returns the number of the successful attempt.
+async fn run(
+    policy: RetryPolicy,
+    failures: u32,
+    cause: Option<RetryCause>,
+) -> Result<u32, RetryError<TestError>> {
+    let work = async |n| if n > failures { Ok(n) } else { Err(TestError(cause)) };
     retry(policy, work).await
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_lost_a_race_is_tried_again() {
+async fn deadlocks_conflicts_and_busy_databases_are_retried() {
     for cause in [RetryCause::Deadlock, RetryCause::Conflict, RetryCause::Busy] {
         assert_eq!(run(RetryPolicy::default(), 4, Some(cause)).await.unwrap(), 5);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_would_fail_again_is_not() {
+async fn other_errors_are_retried_only_if_the_policy_says_so() {
     let error = run(RetryPolicy::default(), 9, None).await.unwrap_err();
     assert_eq!((error.attempts, error.reason), (1, GiveUpReason::NotRetryable));
     assert_eq!(error.paused, Duration::ZERO);
     assert_eq!(error.to_string(), "failed: None");
 
     let policy = RetryPolicy::default();
-    for (cause, asked) in [
+    for (cause, retrying) in [
         (RetryCause::NotGranted, policy.also_if_not_granted()),
         (RetryCause::Stale, policy.also_if_stale()),
     ] {
         let error = run(policy, 9, Some(cause)).await.unwrap_err();
         assert_eq!((error.attempts, error.reason), (1, GiveUpReason::NotRetryable));
-        assert_eq!(run(asked, 2, Some(cause)).await.unwrap(), 3);
+        assert_eq!(run(retrying, 2, Some(cause)).await.unwrap(), 3);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_last_error_tells_how_it_went() {
+async fn the_error_has_the_attempts_and_the_last_cause() {
     let policy = RetryPolicy::default().attempts(3);
     let error = run(policy, 9, Some(RetryCause::Deadlock)).await.unwrap_err();
     assert_eq!((error.attempts, error.reason), (3, GiveUpReason::MaxAttempts));
-    let said = error.to_string();
-    assert!(said.starts_with("given up after 3 attempts and "), "{said}");
-    assert!(said.ends_with("failed: Some(Deadlock)"), "{said}");
+    let message = error.to_string();
+    assert!(message.starts_with("given up after 3 attempts and "), "{message}");
+    assert!(message.ends_with("failed: Some(Deadlock)"), "{message}");
     assert_eq!(error.source().unwrap().to_string(), "failed: Some(Deadlock)");
 
     let once = RetryPolicy::default().attempts(0);
@@ -61,13 +63,13 @@ async fn the_last_error_tells_how_it_went() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_attempt_begins_after_the_limit() {
+async fn no_attempt_starts_after_the_time_limit() {
     let limit = Duration::from_millis(200);
     let policy = RetryPolicy::default().attempts(u32::MAX).within(limit);
-    let begun = Instant::now();
+    let started = Instant::now();
     let error = run(policy, u32::MAX, Some(RetryCause::Busy)).await.unwrap_err();
     assert_eq!(error.reason, GiveUpReason::TimeLimit);
-    assert!(begun.elapsed() <= limit && error.paused <= limit, "{error}");
+    assert!(started.elapsed() <= limit && error.paused <= limit, "{error}");
 }
 
 #[test]

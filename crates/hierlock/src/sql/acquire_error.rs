@@ -1,4 +1,4 @@
-//! Why an acquire or an extension has not taken its locks.
+//! The failures of an acquire or an extension.
 
 use super::{LockPool, Scheme};
 use crate::error::{Error, LockConflict, LockError};
@@ -6,23 +6,23 @@ use crate::plan::Step;
 
 pub(super) type Result<T, E = AcquireError> = std::result::Result<T, E>;
 
-/// Why locks were not taken. What was taken on the way is given back by then.
+/// The failure of an acquire or an extension. Locks that it had taken are already released.
 pub(super) enum AcquireError {
-    /// The caller is told this.
+    /// The error for the caller.
     Failed(Error),
-    /// The caller has gone.
+    /// The caller has dropped its future.
     Abandoned,
-    /// The server chose this transaction to end a deadlock.
+    /// The server chose this transaction as the victim of a deadlock.
     Deadlock(LockConflict),
-    /// A lock was not granted in the time that the server allows, which is not the caller's: it begins again.
+    /// The server's own lock wait timeout ended the wait. The caller's deadline is not over, so the acquire starts again.
     LockWaitTimeout,
-    /// The rows of these steps are not there. None are named if they have come meanwhile.
+    /// The rows of these steps do not exist. Empty if they were inserted in the meantime.
     MissingRows(Vec<Step>),
-    /// The table is not there, or no longer striped as it was.
+    /// The lock table does not exist, or its bucket count has changed.
     TableChanged(sqlx::Error),
-    /// The connection is gone, and with it everything that it held.
+    /// The connection is lost, and with it all its locks.
     ConnectionLost(sqlx::Error),
-    /// The hold that was to be extended is gone, for this reason.
+    /// The hold to extend is lost, for this reason.
     HoldLost(&'static str),
 }
 
@@ -33,7 +33,7 @@ impl From<Error> for AcquireError {
 }
 
 impl AcquireError {
-    /// Returns what the caller is told.
+    /// Returns the error for the caller.
     pub(super) fn into_error(self, pool: &LockPool, scheme: &Scheme) -> Error {
         match self {
             AcquireError::Failed(error) => error,
@@ -46,13 +46,13 @@ impl AcquireError {
                     let bucket = (!scheme.strategy.is_by_id()).then_some(slot);
                     LockError::NotProvisioned { level, bucket, target }.into()
                 }
-                None => pool.unexpected("a lock row is missing one moment and there the next"),
+                None => pool.unexpected("a lock row was missing and then existed, again and again"),
             },
-            // Nobody reads the first, and the second begins again.
+            // The caller of the first has gone, and the second is always retried.
             AcquireError::Abandoned | AcquireError::LockWaitTimeout => {
-                pool.unexpected("the acquire has ended")
+                pool.unexpected("the acquire was cancelled")
             }
-            AcquireError::HoldLost(what) => pool.unexpected(what),
+            AcquireError::HoldLost(reason) => pool.unexpected(reason),
         }
     }
 }

@@ -1,17 +1,17 @@
-//! From a plan to a hold: a session, all steps in one transaction, and again after a deadlock or an outage. The statement
-//! itself is in `statement.rs`, what happens while it waits in `wait.rs`.
+//! From a plan to a hold: takes all steps in one transaction on one session, and retries after a deadlock or an outage.
+//! `statement.rs` writes the lock statement, and `wait.rs` watches it while it waits.
 
 use super::acquire_error::Result;
 use super::outage::Outage;
 use super::wait::{WatchEnd, WatchReport};
 use super::{
-    AcquireError, HoldSession, HoldSessions, LockPool, LockSession, LockStatement, Scheme,
-    SharedKeys, SqlHold, Strategy, ValueForm, updaters,
+    AcquireError, HoldSession, HoldSessions, LabelRows, LabelText, LockPool, LockSession,
+    LockStatement, Scheme, SharedKeys, SlotBlockers, SqlHold, Strategy, ValueForm, update_keys,
 };
 use crate::backend::WaitLimit;
 use crate::error::{Blocker, Error, LockConflict, LockError};
 use crate::handover::CancellationToken;
-use crate::plan::{Plan, Step, targets_of};
+use crate::plan::{Plan, Step, add_claims, targets_of};
 use crate::registry::RegistryEntry;
 use crate::snapshot::Statistics;
 use hierlock_engine::{ErrorClass, LockWaitPolicy, Permit, Session};
@@ -20,16 +20,17 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
-/// The longest pause before a deadlocked acquire is tried again.
+/// The longest pause before a retry after a deadlock.
 const MAX_DEADLOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// How often a row may be missing and then be there, before something else must be wrong.
+/// The number of retries after rows that are missing in the lock statement and exist in the check after it.
 const MAX_REAPPEARED_ROWS: usize = 100;
 
-/// No session has this number: locks of the session that guards share are in the way of each other.
+/// A process id that no session has. With it, [`LockPool::slot_blockers`] also lists the shared session, whose guards
+/// block each other.
 pub(super) const SHARED_SESSION: i64 = -1;
 
-/// Takes the locks of one plan: on which server, how, for whom, and for how long it waits.
+/// Takes the locks of one plan.
 pub(super) struct Acquirer {
     pub(super) pool: Arc<LockPool>,
     pub(super) scheme: Arc<Scheme>,
@@ -39,20 +40,20 @@ pub(super) struct Acquirer {
     pub(super) cancellation: CancellationToken,
 }
 
-/// What became of a statement that does not wait.
+/// The result of a lock statement that does not wait.
 pub(super) enum TryLockResult {
     Locked,
     MissingRows,
-    /// A step is not free; which one, if that is known.
+    /// A step is not free. Contains its index if the server reports it.
     Blocked(Option<usize>),
 }
 
 impl Acquirer {
-    /// Takes everything, or nothing. The sessions of the hold stay on this runtime.
+    /// Takes all steps or none. The sessions of the hold stay on this runtime.
     pub(super) async fn acquire(self, runtime: Handle) -> Result<SqlHold> {
         let mut statistics = Statistics::default();
         let mut outage = Outage::default();
-        let (base, permit) = loop {
+        let (main, permit) = loop {
             let begun = Instant::now();
             match self.try_acquire(&mut statistics).await {
                 Err(why) if outage.should_retry(&self, &why, begun) => {
@@ -63,16 +64,26 @@ impl Acquirer {
                     statistics.reconnects += 1;
                     outage.pause(&self).await?;
                 }
-                taken => break taken?,
+                result => break result?,
             }
         };
         let Self { pool, scheme, entry, plan, .. } = self;
         entry.note(plan);
-        let sessions = HoldSessions { base, more: Vec::new(), work_failed: false, entry, permit };
+        let since = pool.server.server_time().saturating_sub(entry.age().as_secs());
+        let sessions = HoldSessions {
+            main,
+            extensions: Vec::new(),
+            since,
+            label: None,
+            label_rows: LabelRows::default(),
+            work_failed: false,
+            entry,
+            permit,
+        };
         Ok(SqlHold::new(pool, scheme, runtime, sessions, statistics))
     }
 
-    /// Takes everything, or nothing, while the server is there.
+    /// Takes all steps or none. Fails if the connection is lost.
     async fn try_acquire(
         &self,
         statistics: &mut Statistics,
@@ -82,11 +93,11 @@ impl Acquirer {
             return Ok((HoldSession::Shared(keys), None));
         }
         let permit = self.permit().await?;
-        let base = self.lock_all(&[], &steps, statistics).await?;
-        Ok((HoldSession::Own(base), Some(permit)))
+        let main = self.lock_all(&[], &steps, statistics).await?;
+        Ok((HoldSession::Own(main), Some(permit)))
     }
 
-    /// Returns the right to a connection. All of them in use is a wait like any other.
+    /// Returns the permit for a connection. While all connections are in use, waits as for a lock.
     async fn permit(&self) -> Result<Permit> {
         let wanted = || targets_of(self.plan.claims());
         let in_use = |waited| Error::from(LockError::NoConnection { wanted: wanted(), waited });
@@ -98,14 +109,14 @@ impl Acquirer {
             biased;
             permit = self.wait_limit.limit(server.permit()) => {
                 let permit = permit.map_err(|waited| in_use(Some(waited)))?;
-                // A lock pool is never shut down.
+                // `None` only after `Pool::shut_down`, which nobody calls for a lock pool.
                 Ok(permit.ok_or_else(|| in_use(None))?)
             }
             () = self.cancellation.cancelled() => Err(AcquireError::Abandoned),
         }
     }
 
-    /// Takes all steps on the session that guards share, if they do and nothing is in the way.
+    /// Takes all steps on the shared session. Returns `None` if there is no shared session or a step is not free.
     async fn lock_shared(&self, steps: &[Step]) -> Result<Option<SharedKeys>> {
         let Some(shared) = &self.pool.shared else { return Ok(None) };
         match shared.try_lock(&self.pool, steps).await? {
@@ -117,9 +128,8 @@ impl Acquirer {
         }
     }
 
-    /// Takes steps in a new transaction: first those that must not be waited for, then the rest. Deadlocks are tried
-    /// again: whoever only acquires is in order, so the other one was extending, or does something else in the same
-    /// session.
+    /// Takes steps in a new transaction: first `out_of_order` without waiting, then `in_order`. Retries after a deadlock:
+    /// plain acquires lock in order, so the other session was extending a hold or had other locks.
     pub(super) async fn lock_all(
         &self,
         out_of_order: &[Step],
@@ -156,20 +166,20 @@ impl Acquirer {
                     sleep(MAX_DEADLOCK_PAUSE.mul_f64(fastrand::f64())).await;
                 }
                 Err(AcquireError::LockWaitTimeout) => statistics.timeouts += 1,
-                // Missing then, and there now: somebody, or we, have made it.
+                // The rows were inserted in the meantime, by this acquire or by another client.
                 Err(AcquireError::MissingRows(missing))
                     if missing.is_empty() && reappeared < MAX_REAPPEARED_ROWS =>
                 {
                     reappeared += 1;
                 }
                 Err(AcquireError::ConnectionLost(error)) => {
-                    // It may have been granted, and only the answer is missing: it is ended there.
+                    // The server may have granted the locks and only the answer is missing: dropping ends the session there.
                     drop(session);
-                    // If it was lost while it was idle, the next is new.
+                    // A session lost while idle says nothing about the server, so a new one is tried.
                     if !was_idle || self.pool.server.is_silent() || self.wait_limit.is_over() {
                         return Err(AcquireError::ConnectionLost(error));
                     }
-                    // Whoever does not wait must not find its own old session in the way.
+                    // A try must not be blocked by its own old session.
                     if !self.wait_limit.waits() {
                         self.pool.wait_until_abandoned_end().await;
                     }
@@ -184,16 +194,17 @@ impl Acquirer {
         }
     }
 
-    /// Takes steps, in order, and waits for them as long as the request allows.
+    /// Takes steps in order. Waits for them as long as the request allows.
     pub(super) async fn lock(&self, session: &mut LockSession<'_>, steps: &[Step]) -> Result<()> {
         if !self.wait_limit.waits() {
             return self.try_lock(session, steps).await;
         }
-        let statement =
-            session.statement(|form| self.scheme.take(steps, LockWaitPolicy::Wait, form));
+        let label = self.label();
+        let statement = session
+            .statement(|form| self.scheme.take(steps, Some(&label), LockWaitPolicy::Wait, form));
         let rows_expected = statement.rows;
-        // Listed as waiting until all is given back.
-        let WatchReport { end, blocked_at, blocker, listing: _listing } =
+        // `_listing` shows the acquire as waiting until its locks are released.
+        let WatchReport { end, blocked_at, blockers, listing: _listing } =
             self.watch(&mut session.inner, statement, steps, self.wait_limit).await;
         let why = match end {
             WatchEnd::Ran(Ok(rows)) if rows == rows_expected => return Ok(()),
@@ -201,20 +212,20 @@ impl Acquirer {
             WatchEnd::Ran(Err(error)) => self.failure(error, &steps[blocked_at.unwrap_or(0)]),
             WatchEnd::Abandoned => AcquireError::Abandoned,
             WatchEnd::TimedOut(waited) => {
-                let (place, blocker) = match blocked_at {
-                    Some(place) => (place, blocker),
+                let (place, blockers) = match blocked_at {
+                    Some(place) => (place, blockers),
                     None => match self.find_blocked(session, steps).await? {
-                        Some(place) => (place, Blocker::HolderOrWaiter),
-                        None => (steps.len() - 1, Blocker::Nobody),
+                        Some(place) => (place, Blocker::HolderOrWaiter.into()),
+                        None => (steps.len() - 1, Blocker::Nobody.into()),
                     },
                 };
-                Error::timeout(self.conflict(&steps[place], blocker), waited).into()
+                Error::timeout(self.conflict(&steps[place], blockers), waited).into()
             }
         };
         Err(session.undo_after(why).await)
     }
 
-    /// Takes steps only if none is in the way.
+    /// Takes steps if all are free. Fails with the blocked step otherwise.
     pub(super) async fn try_lock(
         &self,
         session: &mut LockSession<'_>,
@@ -236,24 +247,24 @@ impl Acquirer {
         Err(session.undo_after(why).await)
     }
 
-    /// Takes steps if none is in the way. What it has taken although one is, the caller undoes.
+    /// Takes steps if all are free. If one is not, the caller undoes the locks on the others.
     pub(super) async fn attempt(
         &self,
         session: &mut LockSession<'_>,
         steps: &[Step],
     ) -> Result<TryLockResult> {
+        let label = self.label();
+        let take = |form| self.scheme.take(steps, Some(&label), LockWaitPolicy::Fail, form);
         let attempted = if self.scheme.strategy == Strategy::Advisory {
-            let LockStatement { sql, .. } =
-                self.scheme.take(steps, LockWaitPolicy::Fail, ValueForm::Text);
+            let LockStatement { sql, .. } = take(ValueForm::Text);
             let sql = format!("{}{sql}", session.begin);
-            // Each key says whether it was taken.
+            // One row for each key: whether it was taken.
             session.inner.rows(&sql).await.map(|rows| {
                 let refused = rows.iter().position(|row| row[0] == "f");
                 refused.map_or(TryLockResult::Locked, |place| TryLockResult::Blocked(Some(place)))
             })
         } else {
-            let statement =
-                session.statement(|form| self.scheme.take(steps, LockWaitPolicy::Fail, form));
+            let statement = session.statement(take);
             let expected = statement.rows;
             let ran = statement.run_limited(&mut session.inner).await;
             ran.map(|rows| {
@@ -263,7 +274,7 @@ impl Acquirer {
         match attempted.map_err(|error| self.failure(error, &steps[0])) {
             Ok(attempt) => Ok(attempt),
             Err(AcquireError::LockWaitTimeout) => Ok(TryLockResult::Blocked(None)),
-            // Without a point to go back to, the server has ended whatever else was held.
+            // Without a savepoint, the deadlock has ended the whole transaction.
             Err(AcquireError::Deadlock(_)) if session.can_undo() => {
                 Ok(TryLockResult::Blocked(None))
             }
@@ -271,18 +282,18 @@ impl Acquirer {
         }
     }
 
-    /// Returns the first step that is not free, if there still is one; found by trying one after the other.
-    /// What it takes is undone by the caller.
+    /// Returns the first step that is not free, or `None` if all are free now. Tries one step after the other; the caller
+    /// undoes the locks that this takes.
     async fn find_blocked(
         &self,
         session: &mut LockSession<'_>,
         steps: &[Step],
     ) -> Result<Option<usize>> {
         if self.scheme.strategy == Strategy::Advisory {
-            // The server has said already what is waited for, or which key is not free.
+            // The server has already reported the key.
             return Ok(None);
         }
-        // On PostgreSQL nothing runs after a failure; on InnoDB what was taken is still there.
+        // After a failure PostgreSQL runs no statement, and InnoDB still has the locks taken before it.
         session.undo().await?;
         let (singles, places) = self.scheme.take_singly(steps);
         let begin = session.begin;
@@ -297,7 +308,7 @@ impl Acquirer {
         Ok(places.get(done.saturating_sub(before)).copied())
     }
 
-    /// Turns the loss of another session into a plain failure: the hold is not lost with it.
+    /// Turns the loss of a session other than the hold's into a plain failure, since the hold is not lost with it.
     pub(super) fn of_another_session(&self, why: AcquireError) -> AcquireError {
         match why {
             AcquireError::ConnectionLost(error) => self.pool.failed(error).into(),
@@ -305,12 +316,24 @@ impl Acquirer {
         }
     }
 
-    /// Returns what a failed statement means, which was at `step` or before it.
+    /// Returns the label of the session, with the nodes that an extended hold already has.
+    fn label(&self) -> LabelText {
+        let (held, wanted) = (self.entry.claims(), self.plan.claims());
+        let mut strongest = held.clone();
+        add_claims(&mut strongest, wanted);
+        let wanted = wanted.iter().map(|claim| &claim.target);
+        let wanted = wanted.filter(|target| !held.contains_key(*target));
+        let targets = held.keys().chain(wanted).map(|target| (target, strongest[target]));
+        let (client, now) = (&self.pool.settings.client, self.pool.server.server_time());
+        LabelText::new(self.scheme.dialect, client, now, targets)
+    }
+
+    /// Classifies the error of a statement that failed at `step` or before it.
     pub(super) fn failure(&self, error: sqlx::Error, step: &Step) -> AcquireError {
         let class = ErrorClass::of(&error);
         if class.is_connection_lost() {
             AcquireError::ConnectionLost(error)
-        } else if class.is_not_granted() || updaters::is_refusal(&error) {
+        } else if class.is_not_granted() || update_keys::is_refusal(&error) {
             AcquireError::LockWaitTimeout
         } else if class.is_undefined() {
             AcquireError::TableChanged(error)
@@ -321,18 +344,19 @@ impl Acquirer {
         }
     }
 
-    /// Returns that a step is not free for the session `pid`, and waiting was not asked for.
+    /// Returns the error of a request that does not wait, for a step that is not free for the session `pid`.
     pub(super) async fn would_block(&self, step: &Step, pid: i64) -> AcquireError {
-        let blocker = match self.wait_limit {
-            WaitLimit::Try => Blocker::HolderOrWaiter,
-            _ => self.pool.blocker(&self.scheme, step, pid).await,
+        let blockers = match self.wait_limit {
+            WaitLimit::Try => Blocker::HolderOrWaiter.into(),
+            _ => self.pool.slot_blockers(&self.scheme, step, pid).await,
         };
-        Error::would_block(self.conflict(step, blocker)).into()
+        Error::would_block(self.conflict(step, blockers)).into()
     }
 
-    pub(super) fn conflict(&self, step: &Step, blocker: Blocker) -> LockConflict {
-        let wanted = targets_of(self.plan.claims());
-        LockConflict { blocked_on: step.target.clone(), wanted, blocker }
+    pub(super) fn conflict(&self, step: &Step, blockers: impl Into<SlotBlockers>) -> LockConflict {
+        let SlotBlockers { blocker, sessions } = blockers.into();
+        let conflict = LockConflict::new(step.target.clone(), self.plan.claims(), blocker);
+        LockConflict { sessions, ..conflict }
     }
 }
 
@@ -344,7 +368,7 @@ mod tests {
         size_of::<F>()
     }
 
-    /// Every acquire moves its future into a box, twice. When it contained that of connecting, it was 8 KiB.
+    /// Every acquire moves its future into a box twice. With the future of connecting inside, it was 8 KiB.
     #[test]
     fn the_future_of_an_acquire_is_small() {
         let size = size_of_future(Acquirer::acquire);

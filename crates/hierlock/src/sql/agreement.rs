@@ -1,16 +1,17 @@
-//! What the clients of a server have agreed about, as it is stored there. A client that differs would lock other rows
-//! than the rest, and exclude nobody: so it is refused. Pure; `lock_table.rs` reads and writes it.
+//! The settings that all clients of a lock table share, stored on the server. A client with other settings would lock
+//! other rows and exclude nobody, so it is refused. Pure code; `lock_table.rs` reads and writes the rows.
 
 use super::scheme::{DEFAULT_SPACE, KEY_VERSION, META_TABLE};
 use super::statement::{Literal as _, hex};
 use super::{Dialect, Scheme, Strategy};
 use crate::database::{Driver, Schema};
 use crate::{Buckets, Target};
+use hierlock_engine::introspection::LABEL_TABLE;
 
-/// What the clients of a lock table have agreed about.
+/// The settings that all clients of a lock table share: a row of [`META_TABLE`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Agreement {
-    /// Its name in the table of agreements.
+    /// The primary key of the row: the name of the lock table, or [`DEFAULT_SPACE`].
     pub(super) space: String,
     pub(super) strategy: String,
     pub(super) buckets: u32,
@@ -20,7 +21,7 @@ pub(super) struct Agreement {
     pub(super) state: ProvisionState,
 }
 
-/// How far provisioning has come.
+/// The progress of provisioning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProvisionState {
     Filling,
@@ -51,18 +52,21 @@ impl Agreement {
     }
 }
 
-/// The table of agreements. Tables of rows are made by their agreement, and their form is in the name of a column.
+/// The schema of [`META_TABLE`]. Lock tables are not part of it: their columns depend on the agreement.
 pub(crate) const SCHEMA: Schema = Schema {
     part: "locks",
     command: "hierlock provision",
-    steps: &[meta_statements],
-    tables: |_| &[META_TABLE],
+    steps: &[meta_statements, label_statements],
+    tables: |driver| match driver {
+        Driver::Mysql => &[META_TABLE, LABEL_TABLE],
+        _ => &[META_TABLE],
+    },
     functions: &[],
     rows: |_| None,
 };
 
-/// Makes the table of the agreements of all lock tables of a database. On MySQL and MariaDB it says what else would be
-/// the server's default. SQLite has no locks of ours.
+/// Returns the statements that create [`META_TABLE`]. On MySQL and MariaDB engine and character set are explicit, since
+/// the server's defaults vary. SQLite has no lock tables.
 fn meta_statements(driver: Driver) -> Vec<String> {
     let options = match driver {
         Driver::Mysql => " ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4",
@@ -77,13 +81,24 @@ fn meta_statements(driver: Driver) -> Vec<String> {
     )]
 }
 
+/// Makes the table of labels, on servers that may have no other place for them (`label_rows.rs`).
+fn label_statements(driver: Driver) -> Vec<String> {
+    if driver != Driver::Mysql {
+        return Vec::new();
+    }
+    vec![format!(
+        "CREATE TABLE IF NOT EXISTS {LABEL_TABLE} (session BIGINT UNSIGNED NOT NULL PRIMARY KEY, \
+         label VARCHAR(1000) NOT NULL) ENGINE = InnoDB DEFAULT CHARACTER SET ascii"
+    )]
+}
+
 impl Scheme {
-    /// What makes the table of its rows; advisory keys have none.
+    /// Returns the statement that creates the lock table. Advisory keys have none.
     pub(crate) fn create_rows(&self) -> Option<String> {
         let (table, fence) = (self.quoted_table(), self.fence());
         let (numbers, bytes, engine) = match self.dialect {
             Dialect::Postgres => (["SMALLINT", "INT"], "BYTEA", ""),
-            // Eight IDs of 255 bytes, each behind its length, and the level.
+            // The longest key: eight IDs of 255 bytes, each after its length, and the level.
             _ => (["TINYINT UNSIGNED", "INT UNSIGNED"], "VARBINARY(2100)", " ENGINE = InnoDB"),
         };
         let columns = match self.strategy {
@@ -98,15 +113,15 @@ impl Scheme {
         Some(format!("CREATE TABLE IF NOT EXISTS {table} ({columns}){engine}"))
     }
 
-    /// What makes rows by ID for these nodes, in a transaction of its own; those that are there stay.
+    /// Returns the statements that insert and commit the rows of these nodes. Existing rows stay.
     pub(super) fn insert<'a>(&self, nodes: impl Iterator<Item = &'a Target>) -> String {
         let key = |node: &Target| format!("({})", node.key().into_bytes().literal(self.dialect));
         let (table, keys) = (self.quoted_table(), nodes.map(key).collect::<Vec<_>>().join(", "));
-        let [insert, or_not] = self.insert_words();
-        format!("{insert} {table} (lock_key) VALUES {keys}{or_not}; COMMIT")
+        let [insert, on_conflict] = self.insert_words();
+        format!("{insert} {table} (lock_key) VALUES {keys}{on_conflict}; COMMIT")
     }
 
-    /// What stands before the table and behind the rows of an INSERT that leaves rows which are there.
+    /// Returns the words before the table and after the rows of an INSERT that skips existing rows.
     pub(super) fn insert_words(&self) -> [&'static str; 2] {
         match self.dialect {
             Dialect::Postgres => ["INSERT INTO", " ON CONFLICT DO NOTHING"],
@@ -114,7 +129,7 @@ impl Scheme {
         }
     }
 
-    /// The state before its rows are there; rows by ID come later, one by one.
+    /// Returns the state of a new table. Only striped rows are inserted in advance.
     pub(super) fn first_state(&self) -> ProvisionState {
         match self.strategy {
             Strategy::Striped => ProvisionState::Filling,
@@ -122,9 +137,9 @@ impl Scheme {
         }
     }
 
-    /// What writes the agreement down; an earlier one stays.
+    /// Returns the statements that store the agreement. An existing agreement stays.
     pub(super) fn agree(&self, state: ProvisionState) -> Vec<String> {
-        let [insert, or_not] = self.insert_words();
+        let [insert, on_conflict] = self.insert_words();
         let Agreement { space, strategy, buckets, levels, key_version, state } =
             self.agreement(state);
         let state = state.name();
@@ -133,12 +148,12 @@ impl Scheme {
             format!(
                 "{insert} {META_TABLE} (space, strategy, buckets, levels, key_version, state) \
                  SELECT '{space}', '{strategy}', {buckets}, {levels}, {key_version}, \
-                 '{state}'{condition}{or_not}"
+                 '{state}'{condition}{on_conflict}"
             )
         };
         let mut statements = vec![insert(&space, "")];
         if space == DEFAULT_SPACE && self.table.is_some() {
-            // Those who name no table may have agreed on another strategy, and so on another table.
+            // The default agreement may be for another strategy, and so for another table.
             let (table, is_about) = (self.rows_table(), self.is_about());
             let condition = format!(
                 " FROM (SELECT COUNT(*) AS n FROM {META_TABLE} WHERE {is_about}) a WHERE a.n = 0"
@@ -148,7 +163,7 @@ impl Scheme {
         statements
     }
 
-    /// Which rows of the table of agreements are about the table of its rows.
+    /// Returns the condition for the rows of [`META_TABLE`] about this lock table.
     pub(super) fn is_about(&self) -> String {
         let table = self.rows_table();
         let is_default = |strategy: &Strategy| strategy.default_table() == table;
@@ -161,18 +176,18 @@ impl Scheme {
         format!("(space = '{table}' OR (space = '{DEFAULT_SPACE}' AND strategy IN ({strategies})))")
     }
 
-    /// What writes down another bucket count.
+    /// Returns the statement that stores another bucket count.
     pub(super) fn update_buckets(&self, buckets: u32) -> String {
         format!("UPDATE {META_TABLE} SET buckets = {buckets} WHERE {}", self.is_about())
     }
 
-    /// What writes down that all rows are there.
+    /// Returns the statement that stores that all rows exist.
     pub(super) fn update_ready(&self) -> String {
         let ready = ProvisionState::Ready.name();
         format!("UPDATE {META_TABLE} SET state = '{ready}' WHERE {}", self.is_about())
     }
 
-    /// What this scheme would have written down.
+    /// Returns the agreement of clients with this scheme.
     fn agreement(&self, state: ProvisionState) -> Agreement {
         Agreement {
             space: self.space().to_owned(),
@@ -184,11 +199,11 @@ impl Scheme {
         }
     }
 
-    /// Returns why this scheme and a stored agreement do not go together, if they do not.
+    /// Returns the reason why a stored agreement excludes clients with this scheme, or `None` if it allows them.
     pub(super) fn difference(&self, stored: &Agreement) -> Option<String> {
         let ours = self.agreement(stored.state);
         let (table, space) = (self.rows_table(), &stored.space);
-        // By ID or on demand: the same rows, only made by others.
+        // Both strategies use the same rows.
         let rows = |strategy: &str| strategy.replace("on-demand", "per-id");
         if rows(&ours.strategy) != rows(&stored.strategy) {
             return Some(format!(
@@ -219,21 +234,21 @@ impl Scheme {
         })
     }
 
-    /// Takes over what a client need not know beforehand.
+    /// Adopts the stored bucket count.
     pub(super) fn follow(&mut self, stored: &Agreement) {
         if let Ok(buckets) = Buckets::new(stored.buckets) {
             self.buckets = buckets;
         }
     }
 
-    /// Those of the agreements that bind its clients, the first before all others.
+    /// Returns the agreements that bind clients with this scheme, the most important first.
     pub(super) fn relevant(&self, mut all: Vec<Agreement>) -> Vec<Agreement> {
         let is_about_table = |stored: &Agreement| {
             let strategy = stored.strategy.parse::<Strategy>();
             stored.space != DEFAULT_SPACE
                 || strategy.is_ok_and(|strategy| strategy.default_table() == self.rows_table())
         };
-        // Who names no table must agree with all others who name none, whatever table theirs is.
+        // Clients that name no table share one agreement, even if it is for another strategy's table.
         if let Some(elsewhere) = all.iter().position(|stored| !is_about_table(stored)) {
             let stored = all.swap_remove(elsewhere);
             if self.table.is_none() {
@@ -247,8 +262,8 @@ impl Scheme {
     }
 }
 
-/// A text as SQL has it, whatever the session's settings. A backslash is a character or not, by `sql_mode` and by
-/// `standard_conforming_strings`: so a text with one is written otherwise.
+/// Returns a text as an SQL expression that is valid with any session settings. `sql_mode` and
+/// `standard_conforming_strings` decide whether a backslash escapes, so a text with one is written in another form.
 fn text(text: &str, dialect: Dialect) -> String {
     let quoted = text.replace('\'', "''");
     match dialect {
@@ -264,7 +279,7 @@ mod tests {
     use crate::hierarchy::Hierarchy;
 
     #[test]
-    fn whoever_differs_is_told_how() {
+    fn a_difference_from_the_stored_agreement_is_explained() {
         let scheme = Scheme::new(Dialect::Mysql);
         let stored = scheme.agreement(ProvisionState::Ready);
         assert_eq!(scheme.difference(&stored), None);

@@ -1,15 +1,15 @@
 //! The backend of `mysql:`, `mariadb:` and `postgres:`.
 
+use super::exclusion::{self, Exclusion};
 use super::hold::SqlHold;
 use super::lock_table::{self, LockTableError, MissingTables};
-use super::{
-    AcquireError, Acquirer, InTransaction, LockPool, LockServer, Options, ProgramPool, Scheme,
-};
+use super::{AcquireError, Acquirer, InTransaction, LockPool, LockServer, Options, Scheme};
 use crate::backend::{AcquireRequest, Backend};
 use crate::error::SqlError;
 use crate::handover::{CancellationToken, Handover};
 use crate::registry::Registry;
 use crate::{Error, Hierarchy, Holder, ModeSet, Result, SlotMode, Slots, Target};
+use hierlock_engine::checks::Severity;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,14 +17,10 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
-/// How often the agreement is read again while the table changes: by an acquire, and by a client that connects.
+/// The number of times that an acquire, or a client that connects, reads the agreement again while the table changes.
 const MAX_READS_BY_ACQUIRE: usize = 100;
 const MAX_READS_BY_CONNECT: usize = 40;
 const READ_INTERVAL: Duration = Duration::from_millis(50);
-
-const POOLED: &str = "a pooler in between gives every transaction another connection (pool_mode = \
-     transaction), so locks would be cancelled and freed on the wrong one; connect to the server \
-     itself, or through pool_mode = session";
 
 /// The backend of `mysql:`, `mariadb:` and `postgres:`.
 #[derive(Debug)]
@@ -32,36 +28,28 @@ pub struct SqlBackend {
     hierarchy: Hierarchy,
     /// Changes only with the bucket count of the table.
     scheme: RwLock<Arc<Scheme>>,
-    /// Is the bucket count to be followed, or was it given?
+    /// Whether the client adopts the bucket count of the table. If it was given as an option, it must match.
     follows: bool,
-    pool: Arc<LockPool>,
+    pub(super) pool: Arc<LockPool>,
     registry: Arc<Registry>,
     warnings: Vec<String>,
 }
 
 impl SqlBackend {
-    pub(crate) async fn open(url: &str, options: Options, hierarchy: Hierarchy) -> Result<Self> {
-        Self::at(LockServer::parse(url, options, hierarchy)?, MissingTables::Make).await
+    pub(super) async fn connect(server: LockServer) -> Result<Self> {
+        Self::at(server, MissingTables::Create).await
     }
 
-    pub(crate) async fn beside(
-        pool: &impl ProgramPool,
-        options: Options,
-        hierarchy: Hierarchy,
-    ) -> Result<Self> {
-        Self::at(options.at(pool.address(), hierarchy)?, MissingTables::Make).await
-    }
-
-    /// Returns what a client of this URL would lock by. Makes and changes nothing.
+    /// Returns the scheme that a client of this URL would use. Creates and changes nothing.
     pub(crate) async fn preview(url: &str, hierarchy: Hierarchy) -> Result<Scheme> {
         let server = LockServer::parse(url, Options::default(), hierarchy)?;
-        let backend = Self::at(server, MissingTables::Leave).await?;
-        // Closes what is idle; there is nothing else that would have to be waited for.
+        let backend = Self::at(server, MissingTables::Ignore).await?;
+        // Closes the idle sessions. There are no others to wait for.
         let _ = backend.close(Duration::ZERO).await;
         Ok(Scheme::clone(&backend.scheme()))
     }
 
-    /// Makes sure that the server is there and fit, and that this client agrees with the others.
+    /// Connects, checks the server, and checks that this client's settings agree with those of the other clients.
     async fn at(lock_server: LockServer, missing: MissingTables) -> Result<Self> {
         let pool = LockPool::new(&lock_server);
         let LockServer { address, mut scheme, follows, .. } = lock_server;
@@ -69,19 +57,14 @@ impl SqlBackend {
         // A URL may call MariaDB `mysql:`, and the other way round.
         scheme.dialect = session.dialect;
         let checked = async {
-            let warnings = lock_table::check_server(&mut session, &address).await?;
-            for warning in &warnings {
-                tracing::warn!("{warning}");
-            }
-            if pool.server.is_behind_pooler(&mut session).await? {
-                return Err(LockTableError::Unfit(POOLED.to_owned()));
-            }
+            let mut warnings = lock_table::check_server(&mut session, &address).await?;
+            lock_table::check_pooler(&mut session, &pool).await?;
             let mut reads = 0;
             while !lock_table::agree(&mut session, &mut scheme, follows, missing).await? {
-                // Its bucket count may just be changing.
+                // The bucket count may be changing at this moment.
                 if reads == MAX_READS_BY_CONNECT {
                     return Err(LockTableError::Unfit(format!(
-                        "its clients have agreed on `{}`, which is not there, or not striped as \
+                        "its clients have agreed on `{}`, which does not exist, or not striped as \
                          agreed; run `hierlock provision` again",
                         scheme.rows_table()
                     )));
@@ -90,16 +73,42 @@ impl SqlBackend {
                 sleep(READ_INTERVAL).await;
             }
             session.roll_back().await?;
+            if pool.settings.check_exclusion {
+                let found = exclusion::check(&pool, &scheme).await?.finding();
+                match found.severity {
+                    Severity::Ok => {}
+                    Severity::Problem => return Err(LockTableError::Unfit(found.reason())),
+                    _ => warnings.push(format!("{address}: {}", found.reason())),
+                }
+            }
+            for warning in &warnings {
+                tracing::warn!("{warning}");
+            }
             Ok(warnings)
         };
-        let warnings = checked.await.map_err(|error| error.at(&address))?;
+        let warnings = match checked.await {
+            Ok(warnings) => warnings,
+            Err(error) => {
+                // The session holds nothing. Ending it by its process id could end another client's behind a pooler.
+                if session.leave_transaction().await.is_ok() {
+                    session.close();
+                }
+                return Err(error.at(&address));
+            }
+        };
         pool.server.give_back(session);
         let hierarchy = scheme.hierarchy.clone();
         let (scheme, registry) = (RwLock::new(Arc::new(scheme)), Arc::default());
         Ok(Self { hierarchy, scheme, follows, pool, registry, warnings })
     }
 
-    /// Takes all that is asked for inside the caller's transaction. Returns how each slot was taken.
+    /// Tests whether locks exclude each other on this server.
+    pub(crate) async fn check_exclusion(&self) -> Result<Exclusion> {
+        let checked = exclusion::check(&self.pool, &self.scheme()).await;
+        checked.map_err(|error| error.at(&self.pool.server.address))
+    }
+
+    /// Takes all locks of the request in the caller's transaction. Returns the mode of each node.
     pub(crate) async fn acquire_in(
         &self,
         transaction: &mut impl InTransaction,
@@ -143,7 +152,7 @@ impl SqlBackend {
         Handover::new(runtime, &self.pool.server.tasks, acquire).await
     }
 
-    /// Reads the agreement until it differs from the one that has just failed.
+    /// Reads the agreement until it differs from `failed_with`. Fails with `error` if it does not change.
     async fn agree_again(&self, failed_with: &Scheme, error: sqlx::Error) -> Result<()> {
         for _ in 0..MAX_READS_BY_ACQUIRE {
             if *self.scheme() != *failed_with {
@@ -151,7 +160,7 @@ impl SqlBackend {
             }
             let mut session = self.pool.connect().await?;
             let mut scheme = failed_with.clone();
-            lock_table::agree(&mut session, &mut scheme, self.follows, MissingTables::Make)
+            lock_table::agree(&mut session, &mut scheme, self.follows, MissingTables::Create)
                 .await
                 .map_err(|error| error.at(&self.pool.server.address))?;
             if scheme != *failed_with {
@@ -186,7 +195,7 @@ impl Backend for SqlBackend {
                 Ok(hold) => return Ok(hold),
                 Err(AcquireError::TableChanged(error)) => {
                     match self.agree_again(&scheme, error).await {
-                        // The next try waits for the server to come back.
+                        // The next attempt waits for the server to come back.
                         Err(error) if error.is_no_connection() && request.limit.waits() => {}
                         agreed => agreed?,
                     }

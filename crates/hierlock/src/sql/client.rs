@@ -1,88 +1,76 @@
-//! What a client of a server has beside that of any URL: its options, its constructors, and locks in transactions.
+//! The API of clients of a server beyond that of any backend: options, constructors, and locks in transactions.
 
 use super::{
-    Connection, GuardTransaction, InTransaction, ProgramPool, Scope, SqlBackend, SqlHold, Strategy,
+    Connection, Contention, Exclusion, GuardTransaction, InTransaction, LockServer, ProgramPool,
+    Scope, SqlBackend, SqlHold, Strategy,
 };
 use crate::backend::AnyBackend;
 use crate::{Buckets, Builder, Guard, Hierlock, Request, Result, SlotMode, Target};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-impl Builder {
-    /// How a node becomes a slot; by default advisory keys on PostgreSQL, else striped rows. In a URL: `strategy`.
-    pub fn strategy(mut self, strategy: Strategy) -> Self {
-        self.options.strategy = Some(strategy);
-        self
-    }
+/// Defines methods of [`Builder`] that set an option of the server.
+macro_rules! server_options {
+    ($($(#[$attribute:meta])* $name:ident($type:ty) => $field:ident;)*) => {
+        impl Builder {
+            $($(#[$attribute])*
+            pub fn $name(mut self, value: $type) -> Self {
+                self.options.$field = Some(value.into());
+                self
+            })*
+        }
+    };
+}
 
-    /// How many buckets a level has; by default what the server says. Fails if the two differ. In a URL: `buckets`.
-    pub fn buckets(mut self, buckets: Buckets) -> Self {
-        self.options.buckets = Some(buckets);
-        self
-    }
-
-    /// Another table, whose locks are independent of those in the default one. In a URL: `table`.
-    pub fn table(mut self, name: impl Into<String>) -> Self {
-        self.options.table = Some(name.into());
-        self
-    }
-
-    /// How many holds the client can have at a time, each on its own connection; by default 10. In a URL:
-    /// `connections`.
-    pub fn connections(mut self, most: usize) -> Self {
-        self.options.connections = Some(most);
-        self
-    }
-
-    /// How often the server is asked whether a hold is still there; by default each second. In a URL: `keep_alive_ms`.
-    pub fn keep_alive(mut self, every: Duration) -> Self {
-        self.options.keep_alive_ms = Some(every);
-        self
-    }
-
-    /// How long a server may take to answer what it need not wait for; by default 5 seconds. In a URL: `silence_ms`.
-    pub fn answer_timeout(mut self, limit: Duration) -> Self {
-        self.options.silence_ms = Some(limit);
-        self
-    }
-
-    /// After how long without a word from this client the server ends its sessions, with their locks; by default hours,
-    /// or never. At least three times [`keep_alive`](Self::keep_alive). In a URL: `client_silence_ms`.
-    pub fn client_silence(mut self, limit: Duration) -> Self {
-        self.options.client_silence_ms = Some(limit);
-        self
-    }
-
-    /// How long an acquire without a deadline waits for a server that does not answer; by default a minute. With zero
+server_options! {
+    /// Sets how nodes map to slots. By default advisory keys on PostgreSQL, and striped rows on other servers. In a URL:
+    /// `strategy`.
+    strategy(Strategy) => strategy;
+    /// Sets the number of buckets of a level. By default that of the lock table; connecting fails if the two differ. In a
+    /// URL: `buckets`.
+    buckets(Buckets) => buckets;
+    /// Sets the lock table. Locks in different tables are independent of each other. In a URL: `table`.
+    table(impl Into<String>) => table;
+    /// Sets the number of holds at a time, each on its own connection. By default 10. In a URL: `connections`.
+    connections(usize) => connections;
+    /// Sets the interval of the check that the sessions of holds are alive. By default a second. In a URL:
+    /// `keep_alive_ms`.
+    keep_alive(Duration) => keep_alive_ms;
+    /// Sets the limit for answers of the server to statements that wait for no lock. By default 5 seconds. In a URL:
+    /// `silence_ms`.
+    answer_timeout(Duration) => silence_ms;
+    /// Sets the time after which the server ends the sessions of a silent client, and releases their locks. By default
+    /// hours, or never. At least three times [`keep_alive`](Self::keep_alive). In a URL: `client_silence_ms`.
+    client_silence(Duration) => client_silence_ms;
+    /// Sets how long an acquire without a deadline waits for a server that does not answer. By default a minute. With zero
     /// no acquire waits for that. In a URL: `reconnect_ms`.
-    pub fn reconnect(mut self, limit: Duration) -> Self {
-        self.options.reconnect_ms = Some(limit);
-        self
-    }
-
-    /// After how long InnoDB itself ends a wait, which then begins again; by default never. In a URL:
+    reconnect(Duration) => reconnect_ms;
+    /// Sets InnoDB's own lock wait timeout, after which hierlock starts the wait again. By default never. In a URL:
     /// `lock_wait_timeout`.
-    pub fn lock_wait_timeout(mut self, limit: Duration) -> Self {
-        self.options.lock_wait_timeout = Some(limit);
-        self
-    }
+    lock_wait_timeout(Duration) => lock_wait_timeout;
+    /// Sets the name of the application, which the server shows for its sessions: see
+    /// [`ClientIdentity`](super::ClientIdentity). In a URL: `application`.
+    application(impl Into<String>) => application;
+    /// Sets the name of the program, which the server shows for its sessions. By default its file name.
+    program(impl Into<String>) => program;
+    /// Sets whether advisory keys belong to a transaction or a session. In a URL: `scope`.
+    scope(Scope) => scope;
+    /// Sets whether connecting tests that locks exclude each other on this server, and fails if they do not: see
+    /// [`Hierlock::check_exclusion`]. By default false. In a URL: `check_exclusion=true`.
+    check_exclusion(bool) => check_exclusion;
+}
 
-    /// What advisory keys belong to. In a URL: `scope`.
-    pub fn scope(mut self, scope: Scope) -> Self {
-        self.options.scope = Some(scope);
-        self
-    }
-
+impl Builder {
     /// Opens the URL of a server, for locks in transactions: see [`Hierlock::connect_sql`].
     ///
     /// # Errors
-    /// As [`connect`](Self::connect); also a URL that is no server's.
+    /// As [`connect`](Self::connect); also a URL of another backend.
     pub async fn connect_sql(self, url: &str) -> Result<Hierlock<SqlBackend>> {
-        let backend = SqlBackend::open(url, self.options, self.hierarchy).await?;
-        Ok(Hierlock::with_backend(backend))
+        let server = LockServer::parse(url, self.options, self.hierarchy)?;
+        SqlBackend::connect(server).await.map(Hierlock::with_backend)
     }
 
-    /// Locks on the server of a pool that the program has already: see [`Hierlock::beside`].
+    /// Opens the server of the program's own pool: see [`Hierlock::beside`].
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> hierlock::Result<()> {
@@ -96,8 +84,8 @@ impl Builder {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub async fn beside<P: ProgramPool>(self, pool: &P) -> Result<Hierlock<SqlBackend>> {
-        let backend = SqlBackend::beside(pool, self.options, self.hierarchy).await?;
-        Ok(Hierlock::with_backend(backend))
+        let server = self.options.at(pool.address(), self.hierarchy)?;
+        SqlBackend::connect(server).await.map(Hierlock::with_backend)
     }
 }
 
@@ -108,7 +96,7 @@ impl From<Hierlock<SqlBackend>> for Hierlock {
 }
 
 impl Hierlock {
-    /// Returns this client as one that can lock in transactions, if it locks on a server. The two share everything.
+    /// Returns a client that can lock in transactions, if this client locks on a server. Both share their sessions.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
@@ -129,13 +117,13 @@ impl Hierlock<SqlBackend> {
     /// [in transactions](Self::acquire_in).
     ///
     /// # Errors
-    /// As [`connect`](Hierlock::connect); also a URL that is no server's.
+    /// As [`connect`](Hierlock::connect); also a URL of another backend.
     pub async fn connect_sql(url: &str) -> Result<Self> {
         Builder::default().connect_sql(url).await
     }
 
-    /// Opens the server of a pool that the program has already: with the address, user and TLS of the pool, but **with
-    /// connections of its own**. A holder that waited for a connection of the pool could hang the whole service.
+    /// Opens the server of the program's own pool: with the address, user and TLS of the pool, but **with separate
+    /// connections**. A holder that waited for a connection of the pool could hang the whole service.
     /// [`Builder::beside`] is the same with options.
     ///
     /// ```no_run
@@ -150,8 +138,37 @@ impl Hierlock<SqlBackend> {
         Builder::default().beside(pool).await
     }
 
-    /// Locks nodes inside the caller's own transaction; they are freed when that ends. **The recommended way** where
-    /// the data is in the same database: a lost connection loses lock and work together, and one connection is enough.
+    /// Returns how often acquires of this client waited, and how often for another node that has the same bucket.
+    pub fn contention(&self) -> Contention {
+        *self.backend.pool.contention.lock()
+    }
+
+    /// Tests whether locks exclude each other on this server: two sessions take shared and exclusive locks on a free slot,
+    /// and the server must list that they wait for each other. Some servers accept such locks and do nothing.
+    ///
+    /// Takes milliseconds and three connections. Another client that wants the slot at that moment waits as long. The test
+    /// writes nothing and releases all its locks.
+    ///
+    /// ```no_run
+    /// # async fn example() -> hierlock::Result<()> {
+    /// use hierlock::Hierlock;
+    ///
+    /// let locks = Hierlock::connect_sql("postgres://me@localhost/app").await?;
+    /// assert!(locks.check_exclusion().await?.is_shown());
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// The server fails, or the account may not lock.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, its sessions are ended on the server.
+    pub async fn check_exclusion(&self) -> Result<Exclusion> {
+        self.backend.check_exclusion().await
+    }
+
+    /// Locks nodes in the caller's own transaction, until the transaction ends. **The recommended way** where the data is
+    /// in the same database: a lost connection loses lock and work together, and one connection is enough.
     ///
     /// ```no_run
     /// # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
@@ -170,11 +187,11 @@ impl Hierlock<SqlBackend> {
     /// Lock first, then work: a transaction that has changed rows before it locks can deadlock with others.
     ///
     /// # Errors
-    /// As [`acquire_all`](Self::acquire_all); [`transaction_state`](crate::Error::transaction_state) tells what has
-    /// become of the transaction.
+    /// As [`acquire_all`](Self::acquire_all); [`transaction_state`](crate::Error::transaction_state) returns whether the
+    /// transaction can continue.
     ///
     /// # Cancel safety
-    /// Dropping the future ends the wait on the server; what was taken stays until the transaction ends.
+    /// Dropping the future ends the wait on the server. Locks that were taken stay until the transaction ends.
     pub async fn acquire_in<T: InTransaction>(
         &self,
         transaction: &mut T,
@@ -185,7 +202,8 @@ impl Hierlock<SqlBackend> {
 }
 
 impl Request<&Hierlock<SqlBackend>> {
-    /// Waits until all is held **by the caller's own transaction**, and returns how. It is held until that ends.
+    /// Waits until **the caller's own transaction** holds all locks, and returns their modes. They are held until the
+    /// transaction ends.
     ///
     /// # Errors, and cancel safety
     /// As [`Hierlock::acquire_in`].
@@ -205,9 +223,8 @@ impl From<Guard<SqlHold>> for Guard {
 }
 
 impl Guard<SqlHold> {
-    /// Lends the transaction that holds the locks, for the work to be done under them: a lost connection loses lock and
-    /// work together, and no second connection is needed. `C` is [`sqlx::MySqlConnection`] (also for MariaDB) or
-    /// [`sqlx::PgConnection`].
+    /// Lends the transaction that holds the locks to the work: a lost connection loses lock and work together, and no
+    /// second connection is needed. `C` is [`sqlx::MySqlConnection`] (also for MariaDB) or [`sqlx::PgConnection`].
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -225,25 +242,25 @@ impl Guard<SqlHold> {
     /// # Ok(()) }
     /// ```
     ///
-    /// Meanwhile [`lost`](Self::lost) notices nothing; the statements of the work fail instead. If the work ends the
-    /// transaction itself, the lock is lost.
+    /// While the transaction is lent, [`lost`](Self::lost) notices nothing; the statements of the work fail instead. If the
+    /// work ends the transaction itself, the lock is lost.
     ///
     /// # Errors
-    /// The connection of another database, a lock with `scope=session`, which has no transaction of its own, or
+    /// `C` is the connection type of another driver; the lock has `scope=session` and so no transaction of its own; or
     /// [`is_lost`](crate::Error::is_lost).
     pub async fn transaction<C: Connection>(&mut self) -> Result<GuardTransaction<'_, C>> {
         self.hold.lend().await
     }
 
-    /// Commits what was done in the lock's own transaction, and frees the lock with it. Releasing or dropping the guard
+    /// Commits the work in the lock's own transaction, and releases the lock with it. Releasing or dropping the guard
     /// instead undoes the work.
     ///
     /// # Errors
-    /// As [`transaction`](Self::transaction); also work that failed (then nothing is committed), and a connection that ends
-    /// during COMMIT (then it is not known).
+    /// As [`transaction`](Self::transaction). If the work has failed, nothing is committed. If the connection ends during
+    /// COMMIT, it is unknown whether the work is committed.
     ///
     /// # Cancel safety
-    /// Once begun, it commits whether the future is dropped or not.
+    /// Commits even if the future is dropped after its first poll.
     pub async fn commit(self) -> Result<()> {
         self.hold.commit().await
     }

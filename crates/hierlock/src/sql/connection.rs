@@ -1,4 +1,4 @@
-//! The connections and transactions of sqlx that a caller may bring, or be lent.
+//! The connections, transactions and pools of sqlx in the API.
 
 use crate::database::AnyTransaction;
 use hierlock_engine::ServerAddress;
@@ -7,17 +7,16 @@ use hierlock_engine::ServerAddress;
 /// for MariaDB) or `PgConnection` of sqlx.
 pub trait Connection: sqlx::Connection + sealed::HasName + 'static {}
 
-/// A transaction of the caller's, in which [`Hierlock::acquire_in`](crate::Hierlock::acquire_in) can lock:
-/// sqlx's, on MySQL, MariaDB or PostgreSQL, or that of a [`Database`](crate::database::Database) there.
+/// A transaction in which [`Hierlock::acquire_in`](crate::Hierlock::acquire_in) can lock: of sqlx, or of a
+/// [`Database`](crate::database::Database), on MySQL, MariaDB or PostgreSQL.
 pub trait InTransaction: AnyTransaction {}
 
 impl InTransaction for crate::database::Transaction {}
 
-/// A pool that the program has already, of MySQL, MariaDB or PostgreSQL: for
-/// [`Hierlock::beside`](crate::Hierlock::beside).
+/// The program's own sqlx pool for MySQL, MariaDB or PostgreSQL, for [`Hierlock::beside`](crate::Hierlock::beside).
 pub trait ProgramPool: sealed::HasAddress {}
 
-/// What nobody else can implement.
+/// Private supertraits, so that no other crate can implement the traits above.
 mod sealed {
     pub trait HasName {
         const NAME: &'static str;
@@ -28,7 +27,7 @@ mod sealed {
     }
 }
 
-macro_rules! of_driver {
+macro_rules! impl_for_driver {
     ($feature:literal, $driver:ident, $connection:ident, $pool:ident, $options:ident => $address:expr) => {
         #[cfg(feature = $feature)]
         const _: () = {
@@ -52,7 +51,7 @@ macro_rules! of_driver {
     };
 }
 
-of_driver!("mysql", MySql, MySqlConnection, MySqlPool,
+impl_for_driver!("mysql", MySql, MySqlConnection, MySqlPool,
     options => ServerAddress::mysql(hierlock_engine::Dialect::Mysql, options));
-of_driver!("postgres", Postgres, PgConnection, PgPool,
+impl_for_driver!("postgres", Postgres, PgConnection, PgPool,
     options => ServerAddress::postgres(options));

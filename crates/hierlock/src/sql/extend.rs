@@ -1,31 +1,31 @@
-//! More under the same guard: the only place where a deadlock can be.
+//! More locks for a guard: the only operation that can deadlock.
 //!
-//! PostgreSQL gives locks back at a savepoint, so there it is done in the hold's own transaction, and
-//! the server finds deadlocks. InnoDB keeps row locks until the whole transaction ends, and its deadlock
-//! victim loses everything. So there
+//! PostgreSQL releases locks at ROLLBACK TO SAVEPOINT, so an extension runs in the hold's own transaction, and the server
+//! detects deadlocks. InnoDB keeps row locks until the whole transaction ends, and a deadlock victim loses all its locks.
+//! So on InnoDB
 //!
-//! 1. new slots are taken on **another connection**, which can be rolled back alone;
-//! 2. it **waits only in order**, for slots beyond all that the guard has: between two connections of
-//!    one guard the server would see no deadlock. What is out of order is taken if it is free;
-//! 3. a stronger mode for a slot that is held can only be had where it is held: last, and only if it is
-//!    free, so that the server never chooses a victim.
+//! 1. new slots are locked on **another connection**, which can be rolled back alone;
+//! 2. an extension **waits only in order**, for slots after all slots of the guard, since the server detects no deadlock
+//!    between two connections of one guard. A slot out of order is locked only if it is free;
+//! 3. a stronger mode of a held slot is possible only on the connection that holds it. It comes last, and only if the slot
+//!    is free, so that the server never chooses a victim.
 
 use super::acquire_error::Result;
 use super::acquirer::SHARED_SESSION;
 use super::{
     AcquireError, Acquirer, Dialect, HoldSession, HoldSessions, LockSession, SharedKeys, Strategy,
 };
-use crate::error::{Blocker, Error, LockConflict};
-use crate::plan::{Step, targets_of};
+use crate::error::Error;
+use crate::plan::Step;
 use crate::snapshot::Statistics;
 use hierlock_engine::Session;
 use std::pin::pin;
 use tokio::time::sleep;
 
 impl Acquirer {
-    /// Holds more. What is taken for a caller who has gone is given back.
+    /// Adds the locks of the plan to a hold. If the caller has dropped its future, releases the new locks.
     pub(super) async fn extend(&self, held: &mut HoldSessions) -> Result<()> {
-        // What it needs beyond what is held: all of it, as a plan takes it, and by kind.
+        // The steps that the hold lacks: all in the order of the plan, and by kind.
         let (mut steps, mut stronger) = (vec![], vec![]);
         let (mut out_of_order, mut in_order) = (vec![], vec![]);
         self.entry.with(|record| {
@@ -41,38 +41,38 @@ impl Acquirer {
             }
         });
         if !steps.is_empty() {
-            match &mut held.base {
+            match &mut held.main {
                 HoldSession::Shared(keys) => self.extend_shared(keys, &steps).await?,
-                HoldSession::Own(base) if self.scheme.dialect == Dialect::Postgres => {
-                    self.extend_at_savepoint(base, &steps).await?;
+                HoldSession::Own(main) if self.scheme.dialect == Dialect::Postgres => {
+                    self.extend_at_savepoint(main, &steps).await?;
                 }
-                HoldSession::Own(base) => {
+                HoldSession::Own(main) => {
                     let session = match (&*out_of_order, &*in_order) {
                         ([], []) => None,
-                        _ => Some(self.lock_beside(base, &out_of_order, &in_order).await?),
+                        _ => Some(self.lock_beside(main, &out_of_order, &in_order).await?),
                     };
-                    let extended = match self.strengthen(base, &stronger).await {
+                    let extended = match self.strengthen(main, &stronger).await {
                         Ok(()) if self.cancellation.is_cancelled() => Err(AcquireError::Abandoned),
-                        strengthened => strengthened,
+                        result => result,
                     };
                     if let Err(why) = extended {
                         if let Some(session) = session {
-                            // If that fails, the hold is not lost with it.
+                            // The hold is not lost if this session fails.
                             let _ = self.pool.roll_back(session).await;
                         }
                         return Err(why);
                     }
-                    held.more.extend(session);
+                    held.extensions.extend(session);
                 }
             }
         }
-        // There is no await between the check that the caller is there and this.
+        // No await between the last check for cancellation and this.
         self.entry.note(self.plan.clone());
         Ok(())
     }
 
-    /// On a connection that others use as well nothing waits; and on another one the server would not see
-    /// that both are the same guard's. So it is taken at once or not at all.
+    /// Takes the steps without waiting. A wait on the shared session would block all its guards, and on another session the
+    /// server would not know that both belong to one guard.
     async fn extend_shared(&self, keys: &mut SharedKeys, steps: &[Step]) -> Result<()> {
         if let Some(place) = keys.try_add(steps).await.map_err(AcquireError::ConnectionLost)? {
             let why = self.would_block(&steps[place], SHARED_SESSION).await;
@@ -85,8 +85,8 @@ impl Acquirer {
         Ok(())
     }
 
-    async fn extend_at_savepoint(&self, base: &mut Session, steps: &[Step]) -> Result<()> {
-        let mut session = LockSession::in_transaction(base.as_ref());
+    async fn extend_at_savepoint(&self, main: &mut Session, steps: &[Step]) -> Result<()> {
+        let mut session = LockSession::in_transaction(main.as_ref());
         loop {
             match self.lock(&mut session, steps).await {
                 Ok(()) if self.cancellation.is_cancelled() => {
@@ -96,19 +96,19 @@ impl Acquirer {
                 Err(AcquireError::MissingRows(missing))
                     if self.scheme.strategy == Strategy::OnDemand =>
                 {
-                    // In a transaction of their own, so on another session.
-                    self.make_rows(&missing).await?;
+                    // The rows need a transaction of their own, so another session.
+                    self.insert_missing(&missing).await?;
                 }
                 other => return other,
             }
         }
     }
 
-    /// Takes what is new on another session, and returns that. Meanwhile it keeps the hold's own alive: if that is lost,
-    /// there is nothing left to extend, and the other one is ended on the server, with its statement.
+    /// Takes new slots on another session, and returns that session. Keeps the hold's own session alive meanwhile: if that
+    /// is lost, the other session is ended on the server, with its statement.
     async fn lock_beside(
         &self,
-        base: &mut Session,
+        main: &mut Session,
         out_of_order: &[Step],
         in_order: &[Step],
     ) -> Result<Session> {
@@ -123,7 +123,7 @@ impl Acquirer {
                     }
                     () = sleep(self.pool.settings.keep_alive) => {}
                 }
-                if let Err(error) = base.ping().await {
+                if let Err(error) = main.ping().await {
                     break error;
                 }
             }
@@ -132,14 +132,14 @@ impl Acquirer {
         Err(AcquireError::ConnectionLost(error))
     }
 
-    /// Makes stronger what the hold itself has, one after the other, as long as it is free. What was
-    /// made stronger stays so, and is noted: InnoDB cannot go back.
-    async fn strengthen(&self, base: &mut Session, steps: &[Step]) -> Result<()> {
+    /// Takes held slots in a stronger mode, one after the other, if they are free. After a failure the slots before keep
+    /// their stronger mode, and are recorded with it: InnoDB cannot release a row lock alone.
+    async fn strengthen(&self, main: &mut Session, steps: &[Step]) -> Result<()> {
         for step in steps {
-            let mut session = LockSession::in_transaction(base.as_ref());
+            let mut session = LockSession::in_transaction(main.as_ref());
             match self.try_lock(&mut session, std::slice::from_ref(step)).await {
                 Ok(()) => self.entry.with(|record| record.take(&self.plan, step)),
-                // With a change of the table, which waits for the hold: the hold is no more.
+                // A deadlock with an ALTER TABLE that waits for the hold. The hold's transaction is gone.
                 Err(AcquireError::Deadlock(_)) => {
                     return Err(AcquireError::HoldLost(
                         "the server has ended its transaction as the victim of a deadlock",
@@ -151,16 +151,15 @@ impl Acquirer {
         Ok(())
     }
 
-    /// Turns a refusal into an error of the order, if the request waits: only the order has kept it from waiting.
+    /// Turns a refusal into an out-of-order error if the request may wait: it did not wait only because of the order.
     pub(super) fn out_of_order_if_waiting(&self, why: AcquireError) -> AcquireError {
-        let blocked_on = match &why {
-            AcquireError::Failed(error) if self.wait_limit.waits() && error.is_would_block() => {
-                error.blocked_on().cloned()
-            }
-            _ => None,
-        };
-        let Some(blocked_on) = blocked_on else { return why };
-        let (wanted, blocker) = (targets_of(self.plan.claims()), Blocker::Holder);
-        Error::out_of_order(LockConflict { blocked_on, wanted, blocker }).into()
+        if let AcquireError::Failed(error) = &why
+            && self.wait_limit.waits()
+            && error.is_would_block()
+            && let Some(conflict) = error.conflict()
+        {
+            return Error::out_of_order(conflict.clone()).into();
+        }
+        why
     }
 }

@@ -1,8 +1,7 @@
-//! The lock's own transaction, lent for work: then lock and data live and die together, and the work
-//! needs no second connection.
+//! The lock's own transaction, lent for work: lock and data end together, and the work needs no second connection.
 //!
-//! A savepoint is set before it is lent. If that is gone when the session comes back, somebody has ended the transaction
-//! (by COMMIT, DDL, or a deadlock on InnoDB), and with it the lock: the guard is told that it is lost.
+//! A savepoint is set before the transaction is lent. If the savepoint is gone afterwards, the work has ended the
+//! transaction (by COMMIT, DDL, or a deadlock on InnoDB), and the hold is lost.
 
 use super::Connection;
 use super::hold::{HoldInner, HoldSession, HoldSessions};
@@ -16,21 +15,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 
-/// A statement that the borrower has left running is cancelled after this long.
+/// The time after which a statement that the borrower has left running is cancelled.
 const CANCEL_DELAY: Duration = Duration::from_millis(100);
 
-/// The sessions of a hold, out of everybody else's reach.
+/// The sessions of a hold, locked for the borrower.
 type LentSessions = OwnedMutexGuard<Option<HoldSessions>>;
 
 /// The transaction that holds a guard's locks, lent for work by [`Guard::transaction`](crate::Guard::transaction). Use
-/// it as a connection of sqlx; dropping it gives it back.
+/// it as a connection of sqlx; dropping it returns the transaction to the guard.
 ///
-/// It is at READ COMMITTED. Do not end the transaction: [`Guard::commit`](crate::Guard::commit) does,
-/// and dropping or releasing the guard undoes the work.
+/// The isolation level is READ COMMITTED. Do not end the transaction: [`Guard::commit`](crate::Guard::commit) commits it,
+/// and dropping or releasing the guard rolls it back.
 #[must_use = "dropping it gives the transaction back"]
 pub struct GuardTransaction<'guard, C: Connection> {
     hold: Arc<HoldInner>,
-    /// None when they are given back.
+    /// `None` once the sessions are returned.
     held: Option<LentSessions>,
     guard: PhantomData<(&'guard mut (), C)>,
 }
@@ -52,8 +51,8 @@ impl<C: Connection> GuardTransaction<'_, C> {
     }
 
     fn connection(&mut self) -> Option<&mut C> {
-        let base = &mut self.held.as_mut()?.as_mut()?.base;
-        base.own().ok()?.as_any_mut().downcast_mut()
+        let main = &mut self.held.as_mut()?.as_mut()?.main;
+        main.own().ok()?.as_any_mut().downcast_mut()
     }
 }
 
@@ -62,7 +61,7 @@ impl<C: Connection> Deref for GuardTransaction<'_, C> {
 
     fn deref(&self) -> &C {
         let sessions = self.held.as_ref().and_then(|held| held.as_ref());
-        let connection = match sessions.map(|sessions| &sessions.base) {
+        let connection = match sessions.map(|sessions| &sessions.main) {
             Some(HoldSession::Own(session)) => session.as_any().downcast_ref(),
             _ => None,
         };
@@ -76,9 +75,9 @@ impl<C: Connection> DerefMut for GuardTransaction<'_, C> {
     }
 }
 
-const CHECKED: &str = "it was looked at when it was lent, and is there until it is dropped";
+const CHECKED: &str = "`new` checks the type of the connection, and only `drop` takes the sessions";
 
-/// However it is dropped, the sessions are checked before anybody else has them.
+/// The sessions stay locked until a task has released the savepoint.
 impl<C: Connection> Drop for GuardTransaction<'_, C> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
@@ -93,29 +92,32 @@ impl HoldInner {
     pub(super) async fn lend(&self) -> Result<LentSessions> {
         let mut held = self.held.clone().lock_owned().await;
         let Some(sessions) = &mut *held else { return Err(self.lost_error()) };
-        match sessions.base.own()?.run("SAVEPOINT lent").await {
+        let main = sessions.main.own()?;
+        // The borrower must not commit the label.
+        let remove_label = sessions.label_rows.removal(main);
+        match main.run(&format!("{remove_label}SAVEPOINT lent")).await {
             Ok(()) => Ok(held),
             Err(error) => Err(self.lose(&mut held, &error_message(&error))),
         }
     }
 
     async fn take_back(&self, mut held: LentSessions) {
-        if let Some(HoldSessions { base: HoldSession::Own(base), work_failed, .. }) = &mut *held {
-            match self.release_savepoint(base).await {
+        if let Some(HoldSessions { main: HoldSession::Own(main), work_failed, .. }) = &mut *held {
+            match self.release_savepoint(main).await {
                 Ok(failed) => *work_failed |= failed,
                 Err(why) => drop(self.lose(&mut held, &why)),
             }
         }
     }
 
-    /// Releases the savepoint of a lent transaction. Returns whether the work in it failed, on PostgreSQL: then it is
-    /// undone, and the locks are there. Fails if somebody has ended the transaction: then the locks are gone.
-    async fn release_savepoint(&self, base: &mut Session) -> Result<bool, String> {
+    /// Releases the savepoint of a lent transaction. Returns whether the work failed, on PostgreSQL: then the work is undone
+    /// and the locks remain. Fails if the transaction has ended: then the locks are gone.
+    async fn release_savepoint(&self, main: &mut Session) -> Result<bool, String> {
         const RELEASE: &str = "RELEASE SAVEPOINT lent";
-        let (dialect, id) = (base.dialect, base.id);
+        let (dialect, id) = (main.dialect, main.id);
         // The borrower may have dropped a statement that still runs.
         let mut released = {
-            let mut session = base.as_ref();
+            let mut session = main.as_ref();
             let mut release = pin!(session.run(RELEASE));
             match tokio::time::timeout(CANCEL_DELAY, release.as_mut()).await {
                 Ok(released) => released,
@@ -125,13 +127,13 @@ impl HoldInner {
         if let Err(error) = &released
             && ErrorClass::of(error).is_interrupted()
         {
-            // The cancel came a moment too late, and hit this.
-            released = base.run(RELEASE).await;
+            // The cancel came too late and interrupted this statement.
+            released = main.run(RELEASE).await;
         }
         let Err(error) = released else { return Ok(false) };
         match ErrorClass::of(&error) {
             ErrorClass::InFailedTransaction => {
-                let undone = base.run("ROLLBACK TO SAVEPOINT lent").await;
+                let undone = main.run("ROLLBACK TO SAVEPOINT lent").await;
                 undone.map(|()| true).map_err(|error| error_message(&error))
             }
             class if class.is_connection_lost() => Err(error_message(&error)),

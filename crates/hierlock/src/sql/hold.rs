@@ -1,8 +1,9 @@
-//! A hold on a server: its sessions, and what is done with them, to its end, also if the caller goes away (`handover`).
+//! A hold on a server: its sessions and the operations on them, which complete even if the caller drops the future
+//! (`handover`).
 
 use super::{
-    AcquireError, Acquirer, Connection, Dialect, GuardTransaction, LockPool, Scheme, SharedKeys,
-    postgres,
+    AcquireError, Acquirer, Connection, Dialect, GuardTransaction, LabelRows, LabelText, LockPool,
+    Scheme, SharedKeys, postgres,
 };
 use crate::backend::{AcquireRequest, FencingHold, Hold, WaitLimit};
 use crate::database::error_message;
@@ -20,12 +21,12 @@ use tokio::sync::{Mutex, watch};
 pub(super) enum HoldSession {
     /// A transaction on a session of its own.
     Own(Session),
-    /// Keys on a session that other guards use as well.
+    /// Keys on the session that guards share.
     Shared(SharedKeys),
 }
 
 impl HoldSession {
-    /// Frees everything, and gives the session back if it is known to be clean.
+    /// Releases all locks, and returns a session of its own to the pool.
     async fn end(self, pool: &LockPool) -> Result<(), sqlx::Error> {
         match self {
             HoldSession::Own(session) => pool.roll_back(session).await,
@@ -33,7 +34,7 @@ impl HoldSession {
         }
     }
 
-    /// Returns the session with its transaction; a shared one has none.
+    /// Returns the session of its own. Fails for a shared session, which has no transaction.
     pub(super) fn own(&mut self) -> Result<&mut Session, Error> {
         match self {
             HoldSession::Own(session) => Ok(session),
@@ -44,70 +45,85 @@ impl HoldSession {
 
 /// The sessions of one hold.
 pub(super) struct HoldSessions {
-    /// With the first plan.
-    pub(super) base: HoldSession,
-    /// With what was added, where a transaction cannot give back a part.
-    pub(super) more: Vec<Session>,
-    /// Did work in its transaction fail? Then it cannot be committed.
+    /// The session with the locks of the first plan.
+    pub(super) main: HoldSession,
+    /// The sessions with the locks of extensions, on InnoDB, where a transaction cannot release a part of its locks.
+    pub(super) extensions: Vec<Session>,
+    /// The time at which the hold began to take its locks, by the server's clock, in seconds since 1970.
+    pub(super) since: u64,
+    /// The whole label. `None` until a ping needs it, and again after an extension.
+    pub(super) label: Option<LabelText>,
+    pub(super) label_rows: LabelRows,
+    /// Whether work in the transaction has failed. Then the transaction cannot be committed.
     pub(super) work_failed: bool,
     pub(super) entry: Arc<RegistryEntry>,
-    /// Freed last, after the sessions are back. A shared one needs none.
+    /// The permit for a connection, released after the sessions are returned. A shared session needs none.
     pub(super) permit: Option<Permit>,
 }
 
 impl HoldSessions {
+    /// Checks that all sessions are alive and that their server accepts writes, and shows their label.
     async fn ping(&mut self, pool: &LockPool) -> Result<(), sqlx::Error> {
-        match &mut self.base {
-            HoldSession::Own(session) => session.ping().await?,
+        let label = self.label.get_or_insert_with(|| {
+            let claims = self.entry.claims();
+            let targets = claims.iter().map(|(target, mode)| (target, *mode));
+            LabelText::whole(&pool.settings.client, self.since, targets)
+        });
+        match &mut self.main {
+            HoldSession::Own(session) => self.label_rows.ping(pool, session, label).await?,
             HoldSession::Shared(keys) => keys.ping(pool).await?,
         }
-        self.ping_more().await
+        for session in &mut self.extensions {
+            self.label_rows.ping(pool, session, label).await?;
+        }
+        Ok(())
     }
 
-    async fn ping_more(&mut self) -> Result<(), sqlx::Error> {
-        for session in &mut self.more {
+    async fn ping_extensions(&mut self) -> Result<(), sqlx::Error> {
+        for session in &mut self.extensions {
             session.ping().await?;
         }
         Ok(())
     }
 
-    /// Draws a fencing token: a number of the server's that grows. All was still held when it was drawn.
+    /// Gets a fencing token from the server. All locks are still held when the token is assigned.
     async fn draw_token(&mut self) -> Result<Option<u64>, sqlx::Error> {
-        let rows = match &mut self.base {
+        let rows = match &mut self.main {
             HoldSession::Own(session) if session.dialect.is_innodb() => {
                 session.rows("SELECT UUID_SHORT()").await?
             }
             HoldSession::Own(session) => session.rows(postgres::TOKEN).await?,
             HoldSession::Shared(keys) => keys.ask(postgres::TOKEN).await?,
         };
-        self.ping_more().await?;
+        self.ping_extensions().await?;
         Ok(rows.first().and_then(|row| row[0].parse().ok()))
     }
 }
 
-/// A hold, as its guard and the keep-alive task share it.
+/// The part of a hold that the guard and the keep-alive task share.
 pub(super) struct HoldInner {
     pub(super) pool: Arc<LockPool>,
     pub(super) scheme: Arc<Scheme>,
-    /// The runtime on which its sessions were opened.
+    /// The runtime on which the sessions were opened.
     pub(super) runtime: Handle,
-    /// None when it was ended, or lost.
+    /// `None` once the hold is released or lost.
     pub(super) held: Arc<Mutex<Option<HoldSessions>>>,
-    /// Why it was lost, if it was.
+    /// The reason of the loss, if the hold is lost.
     lost: watch::Sender<Option<String>>,
-    /// There as long as the guard is.
+    /// Exists as long as the guard.
     entry: Weak<RegistryEntry>,
 }
 
 impl HoldInner {
-    /// Gives up a hold whose connection is gone. Nothing is held any more when it is told that it is lost.
+    /// Marks the hold as lost. Drops its sessions first, so that nothing is held when the loss is reported.
     pub(super) fn lose(&self, held: &mut Option<HoldSessions>, why: &str) -> Error {
         drop(held.take());
-        self.lost.send_replace(Some(format!("{} is gone: {why}", self.pool.server.address)));
+        let address = &self.pool.server.address;
+        self.lost.send_replace(Some(format!("{address} can no longer be used: {why}")));
         self.lost_error()
     }
 
-    /// Returns that there is no hold any more.
+    /// Returns the error of a lost hold.
     pub(super) fn lost_error(&self) -> Error {
         let why = self.lost.borrow().clone();
         let why = why.unwrap_or_else(|| "its connection to the server has ended".to_owned());
@@ -115,7 +131,8 @@ impl HoldInner {
         Error::lost(targets.into_keys(), why)
     }
 
-    /// Asks whether the server is still there, unless something else is being done, which will tell.
+    /// Checks that the sessions are alive and their server accepts writes, unless another operation uses them and would notice
+    /// a loss itself.
     pub(super) async fn ping(&self) {
         let Ok(mut held) = self.held.try_lock() else { return };
         if let Some(sessions) = &mut *held
@@ -133,6 +150,7 @@ impl HoldInner {
     ) -> Result<()> {
         let mut held = self.held.lock().await;
         let Some(sessions) = &mut *held else { return Err(self.lost_error()) };
+        sessions.label = None;
         let (pool, scheme) = (self.pool.clone(), self.scheme.clone());
         let entry = sessions.entry.clone();
         let acquirer = Acquirer { pool, scheme, entry, plan, wait_limit, cancellation };
@@ -143,7 +161,8 @@ impl HoldInner {
         })
     }
 
-    /// Frees everything. If a server does not confirm it, the hold counts as lost: nobody knows since when.
+    /// Releases all locks. If the server does not confirm the release, the hold counts as lost: it may have been lost
+    /// earlier.
     async fn release(&self) -> Result<()> {
         let held = self.held.lock().await.take().ok_or_else(|| self.lost_error())?;
         self.end(held).await.map_err(|error| {
@@ -153,41 +172,42 @@ impl HoldInner {
         })
     }
 
-    /// Keeps the connections if they are known to be clean.
+    /// Releases all locks, and returns clean sessions to the pool.
     async fn end(&self, held: HoldSessions) -> Result<(), sqlx::Error> {
-        let HoldSessions { base, more, entry, permit, .. } = held;
+        let HoldSessions { main, extensions, entry, permit, .. } = held;
         let mut ended = Ok(());
-        for session in more.into_iter().map(HoldSession::Own).chain([base]) {
+        for session in extensions.into_iter().map(HoldSession::Own).chain([main]) {
             ended = session.end(&self.pool).await.and(ended);
         }
-        // In this order: what is free is no longer listed when the guard's release returns.
+        // Before the release of the guard returns, so that free nodes are no longer listed as held.
         drop((entry, permit));
         ended
     }
 
-    /// Ends it by COMMIT, with the work that was done in its transaction.
+    /// Commits the work in the transaction, and releases all locks.
     async fn commit(&self) -> Result<()> {
         let mut held = self.held.lock().await.take().ok_or_else(|| self.lost_error())?;
-        // What an extension has taken may be lost alone; then the work was not protected.
-        if let Err(error) = held.ping_more().await {
+        // The session of an extension may be lost alone. Then the work was not protected.
+        if let Err(error) = held.ping_extensions().await {
             return Err(self.lose(&mut Some(held), &error_message(&error)));
         }
         let server = self.pool.server.address.to_string();
-        let committed = match held.base.own() {
+        let committed = match held.main.own() {
             Err(error) => Err(error),
             Ok(_) if held.work_failed => Err(SqlError::WorkFailed { server }.into()),
-            Ok(base) => {
-                let commit = if base.dialect.is_innodb() { "COMMIT" } else { "COMMIT AND CHAIN" };
-                match base.run(commit).await {
+            Ok(main) => {
+                let commit = if main.dialect.is_innodb() { "COMMIT" } else { "COMMIT AND CHAIN" };
+                let commit = format!("{}{commit}", held.label_rows.removal(main));
+                match main.run(&commit).await {
                     Err(source) if ErrorClass::of(&source).is_connection_lost() => {
                         return Err(SqlError::CommitUnknown { server, source }.into());
                     }
-                    // If it was refused, for example by a deferred constraint, it was rolled back.
+                    // A refused COMMIT, for example by a deferred constraint, has rolled back.
                     committed => committed.map_err(|source| self.pool.failed(source)),
                 }
             }
         };
-        // What becomes of the connections changes nothing of that.
+        // A failure of the sessions does not change the result of the COMMIT.
         if let Err(error) = self.end(held).await {
             let error = error_message(&error);
             tracing::debug!(error, "the connection of a hold was gone when it was freed");
@@ -195,7 +215,7 @@ impl HoldInner {
         committed
     }
 
-    /// Returns a number that is greater than that of everyone who held the same before.
+    /// Returns a fencing token: greater than the tokens of all earlier holders of the same nodes.
     async fn token(&self) -> Result<u64> {
         let mut held = self.held.lock().await;
         let Some(sessions) = &mut *held else { return Err(self.lost_error()) };
@@ -212,7 +232,7 @@ impl HoldInner {
     }
 }
 
-/// A transaction on the server that does nothing but hold locks. Dropped, it is ended there.
+/// A hold on a server. Dropping it releases its locks.
 #[must_use = "dropping it frees the lock"]
 pub struct SqlHold {
     inner: Arc<HoldInner>,
@@ -258,7 +278,7 @@ impl Hold for SqlHold {
         loop {
             let mut task = self.inner.pool.keep_alive.lock().task_for(&self.inner);
             if task.has_changed().is_err() {
-                // No task can run there: its runtime has ended.
+                // The runtime has ended, so no keep-alive task can run.
                 return self.inner.lost_error();
             }
             tokio::select! {
@@ -291,7 +311,7 @@ impl SqlHold {
         Self { inner, entry, statistics }
     }
 
-    /// Does something with the hold, to its end, even if this future is dropped.
+    /// Runs an operation to its end, even if this future is dropped.
     async fn run<T: Send + 'static, W: Future<Output = Result<T>> + Send + 'static>(
         &self,
         work: impl FnOnce(Arc<HoldInner>, CancellationToken) -> W,
@@ -315,7 +335,7 @@ impl SqlHold {
 impl Drop for SqlHold {
     fn drop(&mut self) {
         self.inner.pool.keep_alive.lock().remove(self.entry.id);
-        // Most of the time it has ended already.
+        // `None` if the hold is already released.
         if !self.inner.held.try_lock().is_ok_and(|held| held.is_none()) {
             let inner = self.inner.clone();
             let release = async move { drop(inner.release().await) };

@@ -1,19 +1,18 @@
-//! Locks inside a transaction of the caller's: they live and die with it.
+//! Locks in a transaction of the caller, which end with it.
 //!
-//! An uncontended acquire is one statement that does not wait. Only if something is in the way is the
-//! server asked for the connection's number, so that the wait can be cancelled there: at the deadline, or
-//! when the caller drops the future.
+//! An uncontended acquire is one statement that does not wait. If a slot is not free, the server is asked for the process
+//! id of the connection, so that the wait can be cancelled at the deadline or when the caller drops the future.
 
 use super::acquire_error::Result;
 use super::acquirer::TryLockResult;
-use super::{AcquireError, Acquirer, Dialect, InTransaction, LockSession, Strategy, updaters};
+use super::{AcquireError, Acquirer, Dialect, InTransaction, LockSession, Strategy, update_keys};
 use crate::error::{Error, LockError, SqlError, TransactionState};
 use crate::plan::Step;
 use hierlock_engine::SessionRef;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// How often a wait that nobody wants any more is looked for: it was sent, but may not have begun.
+/// The number of times to look for the wait of a dropped future. Its statement was sent, but may not have started.
 const MAX_CANCEL_CHECKS: usize = 4;
 const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -21,23 +20,23 @@ impl Acquirer {
     /// Takes all steps in the caller's transaction.
     ///
     /// # Cancel safety
-    /// Dropped while it waits, the wait is ended on the server; the transaction keeps what was taken until it ends.
+    /// If the future is dropped, its wait is ended on the server. The transaction keeps the locks that it has.
     pub(super) async fn acquire_in(
         &self,
         transaction: &mut impl InTransaction,
     ) -> Result<(), Error> {
         let steps: Vec<Step> = self.plan.steps().collect();
         let dialect = self.scheme.dialect;
-        let connection = transaction.connection().into_ref();
+        let connection = transaction.connection().connection;
         if connection.driver() != dialect.driver() {
             let server = self.pool.server.address.to_string();
             return Err(SqlError::OtherTransaction { server }.into());
         }
         let session = SessionRef::of_caller(connection, dialect, self.pool.answer_limit());
         if self.scheme.strategy == Strategy::OnDemand {
-            // Beforehand: once the transaction has looked for them in vain it may have locked the gap.
-            let made = self.make_rows(&steps).await;
-            made.map_err(|why| why.into_error(&self.pool, &self.scheme))?;
+            // Before the transaction looks for the rows: a search for a missing row may lock the gap.
+            let inserted = self.insert_missing(&steps).await;
+            inserted.map_err(|why| why.into_error(&self.pool, &self.scheme))?;
         }
         let locked = self.lock_in(LockSession::in_transaction(session), &steps).await;
         locked.map_err(|why| {
@@ -48,7 +47,7 @@ impl Acquirer {
                 _ => TransactionState::KeepsSome,
             };
             if state == TransactionState::Gone {
-                // It may have been left in the middle of a statement: a ROLLBACK could wait there for ever.
+                // A statement may still run on the connection, and a ROLLBACK would wait for it.
                 transaction.give_up();
             }
             let error = match why {
@@ -69,12 +68,12 @@ impl Acquirer {
             return Ok(());
         }
         session.undo().await?;
-        let id = session.inner.ask_id().await.map_err(AcquireError::ConnectionLost)?;
+        let id = session.inner.query_id().await.map_err(AcquireError::ConnectionLost)?;
         session.inner.id = id;
         let mut cancel_on_drop = CancelWaitOnDrop { acquirer: Some(self), pid: id.pid, steps };
         loop {
             match self.lock(&mut session, steps).await {
-                // The caller's own limit for one wait, on InnoDB: it goes on.
+                // The `innodb_lock_wait_timeout` of the caller's session. The acquire has its own deadline.
                 Err(AcquireError::LockWaitTimeout) => {}
                 Err(AcquireError::MissingRows(missing)) if missing.is_empty() => {}
                 other => {
@@ -86,9 +85,9 @@ impl Acquirer {
     }
 }
 
-/// Dropped with the future of a caller who no longer waits, it ends the wait on the server.
+/// Ends a wait on the server when its future is dropped.
 struct CancelWaitOnDrop<'a> {
-    /// None when there is no wait to end.
+    /// `None` once the wait is over.
     acquirer: Option<&'a Acquirer>,
     pid: i64,
     steps: &'a [Step],
@@ -99,20 +98,20 @@ impl Drop for CancelWaitOnDrop<'_> {
         let Some(Acquirer { pool, scheme, .. }) = self.acquirer else { return };
         let Ok(runtime) = Handle::try_current() else { return };
         let (pool, scheme, pid) = (pool.clone(), scheme.clone(), self.pid);
-        let names = |step| [Some(scheme.slot_name(step)), updaters::name(&scheme, step)];
+        let names = |step| [Some(scheme.slot_name(step)), update_keys::name(&scheme, step)];
         let names: Vec<String> = self.steps.iter().flat_map(names).flatten().collect();
         pool.server.tasks.clone().spawn(&runtime, async move {
             for _ in 0..MAX_CANCEL_CHECKS {
-                // Only a wait for one of ours, and only once: the connection is the caller's, who may go on with it.
+                // Cancels only a wait for one of these slots, and only once: the caller may go on using the connection.
                 match pool.waits_for(&scheme, pid).await {
-                    Ok(Some(name)) if names.iter().any(|ours| ours.starts_with(&name)) => {
+                    Ok(Some(name)) if names.iter().any(|slot| slot.starts_with(&name)) => {
                         if let Err(error) = pool.server.cancel(scheme.dialect, pid).await {
                             tracing::warn!(%error, "a dropped wait could not be cancelled");
                         }
                         return;
                     }
                     Ok(_) => {}
-                    Err(error) => tracing::warn!(%error, "a dropped wait could not be looked at"),
+                    Err(error) => tracing::warn!(%error, "a dropped wait could not be checked"),
                 }
                 tokio::time::sleep(CANCEL_CHECK_INTERVAL).await;
             }

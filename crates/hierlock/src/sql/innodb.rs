@@ -1,22 +1,22 @@
-//! What MySQL and MariaDB have in common: rows of InnoDB.
+//! Lock statements for rows of InnoDB, on MySQL and MariaDB.
 
 use super::statement::{Join, LockStatement, ValueForm, Writer, runs};
 use super::{Dialect, Scheme};
 use crate::plan::Step;
 use std::fmt::Write as _;
 
-/// From so many rows on, a list is joined instead of one SELECT a row.
+/// The number of rows from which a run is locked by a joined list instead of one SELECT for each row.
 const MIN_LIST_LENGTH: usize = 4;
-/// Up to so many single rows and lists are a statement that the server keeps prepared; more come in too
-/// many shapes. So do more keys in lists.
+/// The limits for prepared statements: single rows and lists together, and keys in lists. Longer statements would come in
+/// too many shapes to be worth preparing.
 const MAX_PREPARED_BRANCHES: usize = 8;
 const MAX_PREPARED_KEYS: usize = 256;
 
-/// A few rows are looked up one by one, while the statement is being optimised. A long run of rows is a
-/// list of values joined to the table, read after them: the order is that of the list, and each row is
-/// looked up by its key. (A bare `IN` would scan when it is long, and lock what it passes.)
+/// Returns the statement that locks rows in the order of the steps.
 ///
-/// Lists are read later than single rows: so after the first list, everything is a list.
+/// InnoDB locks single rows while it optimises a statement. A long run of rows is a list of values joined to the table:
+/// InnoDB locks its rows while it executes the statement, by their keys, in the order of the list. (A long `IN` would scan,
+/// and lock other rows too.) So after the first list, every run is a list.
 pub(super) fn take_rows(mut writer: Writer<'_>, steps: &[Step]) -> LockStatement {
     let scheme = writer.scheme;
     let first_list = runs(steps).position(|run| run.len() >= MIN_LIST_LENGTH).unwrap_or(usize::MAX);
@@ -41,7 +41,7 @@ pub(super) fn take_rows(mut writer: Writer<'_>, steps: &[Step]) -> LockStatement
     match branches.len() {
         1 => writer.finish(branches.remove(0), steps.len()),
         _ if lists <= 1 && is_short => {
-            // One row for each of the list, if all others are there; one, without a list.
+            // The join has one row for each row of the list, or one row if there is no list.
             let rows = if lists == 0 { 1 } else { steps.len() - singles };
             let is_count = writer.form == ValueForm::Bound && lists == 1;
             LockStatement { is_count, ..writer.finish(derived(scheme, &branches, is_count), rows) }
@@ -50,30 +50,30 @@ pub(super) fn take_rows(mut writer: Writer<'_>, steps: &[Step]) -> LockStatement
     }
 }
 
-/// Branches as tables of a join, each with its own mode, read in the order of writing. A UNION ALL would
-/// do the same through a temporary table. Lists cannot be joined to each other.
+/// Joins branches, each with its own mode, which are read in the written order. A UNION ALL would do the same with a
+/// temporary table. At most one branch can be a list.
 fn derived(scheme: &Scheme, branches: &[String], is_count: bool) -> String {
     let table = |(number, branch): (usize, &String)| format!("({branch}) t{number}");
     let tables: Vec<String> = branches.iter().enumerate().map(table).collect();
     let fence = scheme.fence();
-    // The fence may be NULL, and has to be named.
+    // COUNT must name the fence, and count rows whose fence is NULL.
     let columns =
         if is_count { format!("COUNT(t0.{fence} IS NULL)") } else { format!("t0.{fence}") };
     format!("SELECT {columns} FROM {}", tables.join("\nSTRAIGHT_JOIN "))
 }
 
-/// Can lists of so many rows be sent with values bound?
+/// Returns whether lists of `rows` rows can be sent with bound values.
 fn list_binds(scheme: &Scheme, rows: usize) -> bool {
     match (scheme.strategy.is_by_id(), scheme.dialect) {
-        // One array each, however long.
+        // A list of buckets is one JSON array of any length.
         (false, _) => true,
-        // Prepared, MariaDB's VALUES forgets all values but one, and would lock that row alone.
+        // In a prepared statement, VALUES of MariaDB keeps only one of its values, and only that row would be locked.
         (true, Dialect::Mariadb) => false,
         (true, _) => rows <= MAX_PREPARED_KEYS,
     }
 }
 
-/// The rows of a run, joined to the list of their values.
+/// Returns the SELECT that locks the rows of a run, joined to the list of their values.
 fn list(run: &[Step], writer: &mut Writer<'_>) -> String {
     let [first, ..] = run else { return String::new() };
     let scheme = writer.scheme;
@@ -83,15 +83,16 @@ fn list(run: &[Step], writer: &mut Writer<'_>) -> String {
         (buckets(run, writer), format!("c.level = {} AND c.bucket = v.x", first.level))
     };
     let (fence, table) = (scheme.fence(), scheme.quoted_table());
-    // The list is not to be locked: an array has no rows that could be. MariaDB cannot say so.
+    // Only the table is locked, not the list. MariaDB has no OF, and does not need it: an array has no rows to lock.
     let of = if scheme.dialect == Dialect::Mysql { "c" } else { "" };
     let clause = writer.clause(of, first.mode);
-    format!("SELECT c.{fence} FROM {list} STRAIGHT_JOIN {table} c ON {row} {clause}")
+    let label = writer.label_clause();
+    format!("SELECT c.{fence} FROM {list} STRAIGHT_JOIN {table} c ON {row}{label} {clause}")
 }
 
-/// Buckets that can be joined, as `v` with a column `x`: an array is one value, whatever its length, so
-/// that one prepared statement serves all lengths. A list of one would be looked up early, as single rows
-/// are; so it gets a second value, which no row has.
+/// Returns the buckets of a run as a table `v` with the column `x`. A JSON array is one value, so one prepared statement
+/// serves all lengths. InnoDB would treat a list of one value as a single row and lock it early, so such a list gets a
+/// second value that no row has.
 fn buckets(run: &[Step], writer: &mut Writer<'_>) -> String {
     let mut array = String::with_capacity(9 * run.len() + 6);
     for step in run {
@@ -104,9 +105,9 @@ fn buckets(run: &[Step], writer: &mut Writer<'_>) -> String {
     format!("JSON_TABLE({array}, '$[*]' COLUMNS (x INT UNSIGNED PATH '$')) v")
 }
 
-/// Keys that can be joined, the same way.
+/// Returns the keys of a run as a table `v` with the column `x`.
 fn keys(run: &[Step], writer: &mut Writer<'_>) -> String {
-    // Filled up to a power of two, so that prepared ones come in few shapes; and at least two.
+    // Filled with NULL up to a power of two, so that there are few prepared statements; at least two, as in `buckets`.
     let length = run.len().next_power_of_two().max(2);
     let values = run.iter().map(|step| Some(step.target.key().into_bytes()));
     let values = values.chain(std::iter::repeat(None)).take(length);
@@ -117,7 +118,7 @@ fn keys(run: &[Step], writer: &mut Writer<'_>) -> String {
     if is_mysql {
         format!("(VALUES {rows}) v(x)")
     } else {
-        // MariaDB names the column after the first value; a common table expression may name it anew.
+        // MariaDB names the column after the first value; a common table expression can rename it.
         format!("(WITH w(x) AS (VALUES {rows}) SELECT x FROM w) v")
     }
 }

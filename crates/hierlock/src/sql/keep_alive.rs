@@ -1,5 +1,5 @@
-//! One task per client that asks the session of each hold whether it is still there, and leaves no idle session in a
-//! transaction. It runs only while there is something to keep alive.
+//! The keep-alive task, one for each client. It checks that the sessions of all holds are alive, and ends the transactions of
+//! idle sessions. It runs only while there are holds or such transactions.
 
 use super::{HoldInner, LockPool};
 use std::collections::HashMap;
@@ -7,29 +7,30 @@ use std::sync::{Arc, Weak};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-/// The holds of a client that are kept alive.
+/// The holds of a client, and the task that keeps them alive.
 #[derive(Debug, Default)]
 pub(super) struct KeepAlive {
-    /// By the number of their entries in the registry.
+    /// The holds by the id of their entry in the registry.
     holds: HashMap<u64, Weak<HoldInner>>,
     task: Option<KeepAliveTask>,
 }
 
-/// A task that runs until this is closed, however it ends.
+/// A channel that is closed when the task ends, for any reason.
 pub(super) type KeepAliveTask = watch::Receiver<()>;
 
 impl KeepAlive {
     /// Keeps a hold alive until it is [removed](Self::remove).
-    pub(super) fn add(&mut self, number: u64, hold: &Arc<HoldInner>) {
-        self.holds.insert(number, Arc::downgrade(hold));
+    pub(super) fn add(&mut self, id: u64, hold: &Arc<HoldInner>) {
+        self.holds.insert(id, Arc::downgrade(hold));
         self.task_for(hold);
     }
 
-    pub(super) fn remove(&mut self, number: u64) {
-        self.holds.remove(&number);
+    pub(super) fn remove(&mut self, id: u64) {
+        self.holds.remove(&id);
     }
 
-    /// Returns the task that keeps a hold alive, started if none runs; a closed one if the hold's runtime has ended.
+    /// Returns the task that keeps a hold alive. Starts one if none runs. Returns a closed one if the hold's runtime has
+    /// ended.
     pub(super) fn task_for(&mut self, hold: &HoldInner) -> KeepAliveTask {
         if let Some(task) = &self.task
             && task.has_changed().is_ok()
@@ -59,7 +60,7 @@ async fn run(pool: Weak<LockPool>, running: watch::Sender<()>) {
             keep_alive.holds.values().filter_map(Weak::upgrade).collect()
         };
         for hold in holds {
-            // One that does not answer must not keep the others waiting.
+            // Separate tasks, so that a session that does not answer does not delay the others.
             tokio::spawn(async move { hold.ping().await });
         }
     }

@@ -1,25 +1,26 @@
-//! A session on which locks are taken, and how they are given back after a failure.
+//! A session that takes locks, and undoes them after a failure.
 
 use super::acquire_error::{AcquireError, Result};
 use super::statement::{LockStatement, ValueForm};
 use hierlock_engine::{ErrorClass, Session, SessionRef};
 
-/// Only PostgreSQL gives locks back at a savepoint.
+/// Releases the locks since the savepoint, on PostgreSQL.
 const TO_SAVEPOINT: &str = "ROLLBACK TO SAVEPOINT hierlock";
-/// InnoDB gives nothing back in the middle of a transaction: a refused row leaves the others as they are. A cancel that
-/// comes late ends this statement, and not the next.
-const NOTHING: &str = "DO 0";
+/// InnoDB releases no row lock before its transaction ends, so nothing is undone. A late cancel interrupts this statement
+/// instead of the next one.
+const NO_OP: &str = "DO 0";
 
-/// A session on which locks are taken: what is sent before the first, and what gives back all that was taken since.
+/// A session that takes locks.
 pub(super) struct LockSession<'a> {
     pub(super) inner: SessionRef<'a>,
+    /// The statement before the first lock statement, or nothing.
     pub(super) begin: &'static str,
+    /// The statement that releases all locks since `begin`.
     pub(super) rollback: &'static str,
 }
 
 impl<'a> LockSession<'a> {
-    /// Returns one in a transaction of its own, which begins by itself on InnoDB. On PostgreSQL it may have begun when the
-    /// one before ended.
+    /// Locks in a new transaction. InnoDB begins it implicitly. On PostgreSQL, ROLLBACK AND CHAIN may have begun it already.
     pub(super) fn in_new_transaction(session: &'a mut Session) -> Self {
         if session.dialect.is_innodb() {
             return Self { inner: session.as_ref(), begin: "", rollback: "ROLLBACK" };
@@ -29,21 +30,21 @@ impl<'a> LockSession<'a> {
         Self { inner: session.as_ref(), begin, rollback: "ROLLBACK AND CHAIN" }
     }
 
-    /// Returns one in the middle of a transaction.
+    /// Locks in a transaction that has done other work before.
     pub(super) fn in_transaction(inner: SessionRef<'a>) -> Self {
         if inner.dialect.is_innodb() {
-            Self { inner, begin: "", rollback: NOTHING }
+            Self { inner, begin: "", rollback: NO_OP }
         } else {
             Self { inner, begin: "SAVEPOINT hierlock;\n", rollback: TO_SAVEPOINT }
         }
     }
 
-    /// Can it give back what was taken?
+    /// Returns whether `undo` releases the locks.
     pub(super) fn can_undo(&self) -> bool {
-        self.rollback != NOTHING
+        self.rollback != NO_OP
     }
 
-    /// Returns the whole of what is sent. Behind something else there are no bound values.
+    /// Returns the lock statement, after `begin`. Several statements in one text cannot have bound values.
     pub(super) fn statement(&self, lock: impl Fn(ValueForm) -> LockStatement) -> LockStatement {
         if self.begin.is_empty() {
             return lock(ValueForm::Bound);
@@ -52,7 +53,7 @@ impl<'a> LockSession<'a> {
         LockStatement { sql: format!("{}{}", self.begin, statement.sql), ..statement }
     }
 
-    /// Gives back what was taken, also where a late cancel hits the rollback itself.
+    /// Releases the locks since `begin`. Sends the rollback again if a late cancel interrupts it.
     pub(super) async fn undo(&mut self) -> Result<()> {
         let mut undone = self.inner.run(self.rollback).await;
         if let Err(error) = &undone
@@ -61,14 +62,14 @@ impl<'a> LockSession<'a> {
             undone = self.inner.run(self.rollback).await;
         }
         undone.map_err(AcquireError::ConnectionLost)?;
-        // Back at a savepoint, something is still held.
-        if ![NOTHING, TO_SAVEPOINT].contains(&self.rollback) {
+        // At a savepoint, the locks from before it are still held.
+        if ![NO_OP, TO_SAVEPOINT].contains(&self.rollback) {
             self.inner.mark_clean();
         }
         Ok(())
     }
 
-    /// The same after a failure, which it returns; nothing can be sent on a connection that is lost.
+    /// Releases the locks after the failure `why`, unless the connection is lost. Returns `why`, or the error of the undo.
     pub(super) async fn undo_after(&mut self, why: AcquireError) -> AcquireError {
         if matches!(why, AcquireError::ConnectionLost(_)) {
             return why;

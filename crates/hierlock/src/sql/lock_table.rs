@@ -1,42 +1,43 @@
-//! The lock tables of a server: the stored agreement and the table of rows, as they are read, compared and made.
+//! The lock tables of a server: reads, compares and creates the agreement and the table of rows.
 
 use super::agreement::{Agreement, ProvisionState, SCHEMA};
 use super::scheme::META_TABLE;
-use super::{Dialect, Scheme, Strategy};
+use super::{Dialect, LockPool, Scheme, Strategy};
 use crate::database::DatabaseConnection;
 use crate::error::{Error, SqlError};
+use hierlock_engine::checks::{POOLER, ServerFacts, Severity};
 use hierlock_engine::{ErrorClass, ServerAddress, ServerError, Session, Suitability};
 
 pub(super) type Result<T, E = LockTableError> = std::result::Result<T, E>;
 
-/// How often tables are made by two at once before that is an error.
+/// The number of attempts to create tables that another client creates at the same time.
 const MAX_CREATE_TRIES: usize = 5;
 
-/// What to do about tables that are made by the first client, and are not there yet.
+/// Whether to create the tables of the strategy `on-demand` if they do not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MissingTables {
-    Make,
-    Leave,
+    Create,
+    Ignore,
 }
 
-/// Why lock tables could not be read, made or used.
+/// The failure to read, create or use lock tables.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LockTableError {
     #[error(transparent)]
     Statement(#[from] sqlx::Error),
-    /// The server or its tables are not as this client needs them, for this reason.
+    /// This client cannot use the server or its tables, for this reason.
     #[error("{0}")]
     Unfit(String),
-    /// The server has answered with something that cannot be read.
+    /// The server's answer cannot be parsed.
     #[error("{0}")]
     Unreadable(&'static str),
-    /// The caller is told this.
+    /// The error for the caller.
     #[error(transparent)]
     Other(#[from] Error),
 }
 
 impl LockTableError {
-    /// Returns what the caller is told, with the name of the server.
+    /// Returns the error for the caller, with the name of the server.
     pub(super) fn at(self, address: &ServerAddress) -> Error {
         let server = address.to_string();
         match self {
@@ -49,16 +50,16 @@ impl LockTableError {
 }
 
 impl Scheme {
-    /// Returns that the table of its rows is not there yet.
+    /// Returns the error for a table of rows that does not exist.
     pub(super) fn no_table(&self) -> LockTableError {
         let table = self.rows_table();
         LockTableError::Unfit(format!(
-            "it has no lock table `{table}` yet; make it with `hierlock provision`"
+            "it has no lock table `{table}` yet; create it with `hierlock provision`"
         ))
     }
 }
 
-/// Makes sure that a server can be used; what a person should know before using it comes back.
+/// Returns warnings about a server. Fails if it cannot be used.
 pub(super) async fn check_server(
     session: &mut Session,
     address: &ServerAddress,
@@ -66,12 +67,26 @@ pub(super) async fn check_server(
     match session.suitability().await? {
         Suitability::Fit => Ok(Vec::new()),
         Suitability::Unfit(why) => Err(LockTableError::Unfit(why)),
-        Suitability::Doubtful(why) => Ok(vec![format!("{address}: {why}")]),
+        Suitability::Doubtful(reasons) => {
+            Ok(reasons.into_iter().map(|why| format!("{address}: {why}")).collect())
+        }
     }
 }
 
-/// Compares a scheme with the stored agreement, whose bucket count it takes over if it `follows`. What needs no
-/// provisioning is agreed upon here. Returns whether the table of rows is there, striped as agreed.
+/// Fails if there is a pooler in between that gives each transaction another connection.
+pub(super) async fn check_pooler(session: &mut Session, pool: &LockPool) -> Result<()> {
+    let is_pooled = Some(pool.server.is_behind_pooler(session).await?);
+    let facts = ServerFacts { is_pooled, ..ServerFacts::new(session.dialect) };
+    match POOLER.judge(&facts) {
+        Some(found) if found.severity == Severity::Problem => {
+            Err(LockTableError::Unfit(found.reason()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Compares a scheme with the stored agreement. If `follows`, the scheme adopts the stored bucket count. With the strategy
+/// `on-demand`, creates the tables if they are `missing`. Returns whether the table of rows exists, striped as agreed.
 pub(super) async fn agree(
     session: &mut Session,
     scheme: &mut Scheme,
@@ -79,24 +94,24 @@ pub(super) async fn agree(
     missing: MissingTables,
 ) -> Result<bool> {
     let is_on_demand = scheme.strategy == Strategy::OnDemand;
-    let makes_tables = is_on_demand && missing == MissingTables::Make;
-    let needs_no_table = is_on_demand && missing == MissingTables::Leave;
+    let creates_tables = is_on_demand && missing == MissingTables::Create;
+    let needs_no_table = is_on_demand && missing == MissingTables::Ignore;
     let mut stored = read(session, scheme).await?;
-    let mut tries = if makes_tables { MAX_CREATE_TRIES } else { 0 };
+    let mut tries = if creates_tables { MAX_CREATE_TRIES } else { 0 };
     while stored.is_none() && tries > 0 {
         tries -= 1;
-        let made = make_on_demand(session, scheme).await;
-        if let Err(LockTableError::Unfit(why)) = made {
+        let created = create_on_demand(session, scheme).await;
+        if let Err(LockTableError::Unfit(why)) = created {
             return Err(LockTableError::Unfit(why));
         }
         stored = read(session, scheme).await?;
-        // Two who make the same table at the same time are told so by PostgreSQL; it is there then.
+        // If two clients create a table at the same time, PostgreSQL fails one of them, although the table exists then.
         if stored.is_none() && tries == 0 {
-            made?;
+            created?;
         }
     }
     let Some(stored) = stored else {
-        // With keys, nobody has agreed on anything else.
+        // Advisory keys need no table, and no other agreement forbids them.
         let is_fine = scheme.strategy == Strategy::Advisory || needs_no_table;
         return if is_fine { Ok(true) } else { Err(scheme.no_table()) };
     };
@@ -108,13 +123,12 @@ pub(super) async fn agree(
     }
     if scheme.dialect.is_innodb() {
         RowTable::find(session, scheme).await?;
-        session.run("ROLLBACK").await?;
     }
-    Ok(needs_no_table || is_there(session, scheme).await?)
+    Ok(needs_no_table || has_row_table(session, scheme).await?)
 }
 
-/// What needs no provisioning is made by whoever comes first.
-async fn make_on_demand(session: &mut Session, scheme: &Scheme) -> Result<()> {
+/// Creates the tables of the strategy `on-demand`, which needs no provisioning, and stores the agreement.
+async fn create_on_demand(session: &mut Session, scheme: &Scheme) -> Result<()> {
     make_meta(session).await?;
     for statement in scheme.create_rows().into_iter().chain(scheme.agree(ProvisionState::Ready)) {
         session.run(&statement).await?;
@@ -125,7 +139,8 @@ async fn make_on_demand(session: &mut Session, scheme: &Scheme) -> Result<()> {
     Ok(())
 }
 
-/// Returns the stored agreement of these clients, if there is one. Fails if a newer release has written it.
+/// Returns the stored agreement that binds clients with this scheme, if there is one. Fails if a newer release has written
+/// it.
 pub(super) async fn read(session: &mut Session, scheme: &Scheme) -> Result<Option<Agreement>> {
     let spaces: Vec<String> = scheme.spaces().iter().map(|space| format!("'{space}'")).collect();
     let sql = format!(
@@ -146,21 +161,21 @@ pub(super) async fn read(session: &mut Session, scheme: &Scheme) -> Result<Optio
     let all: Option<Vec<Agreement>> = rows.iter().map(|row| Agreement::parse(row)).collect();
     let all =
         all.ok_or(LockTableError::Unreadable("it stores an agreement that cannot be read"))?;
-    let mut about = scheme.relevant(all);
-    // Older releases may have written two for one table, and changed the bucket count of only one.
-    if let [first, second] = &about[..]
+    let mut relevant = scheme.relevant(all);
+    // Older releases may have written two agreements for one table, and changed the bucket count of only one.
+    if let [first, second] = &relevant[..]
         && first.buckets != second.buckets
     {
         let fence = RowTable::find(session, scheme).await?.and_then(|table| table.fence);
-        about.sort_by_key(|stored| fence != Some(stored.buckets));
+        relevant.sort_by_key(|stored| fence != Some(stored.buckets));
     }
-    Ok(about.into_iter().next())
+    Ok(relevant.into_iter().next())
 }
 
-/// Fails if the table of agreements is that of a newer release.
+/// Fails if [`META_TABLE`] is from a newer release.
 async fn fail_if_newer(session: &mut Session) -> Result<()> {
     if session.dialect == Dialect::Postgres && session.in_transaction {
-        // The statement that failed has ended it.
+        // The failed statement has aborted the transaction.
         session.leave_transaction().await?;
     }
     let version = match session.rows(&SCHEMA.version_query()).await {
@@ -174,15 +189,15 @@ async fn fail_if_newer(session: &mut Session) -> Result<()> {
     }
 }
 
-/// Makes the table of agreements, or upgrades it. Fails if a newer release has made it.
+/// Creates or upgrades [`META_TABLE`]. Fails if a newer release has created it.
 pub(super) async fn make_meta(session: &mut Session) -> Result<()> {
     let mut connection = DatabaseConnection::of_caller(session.as_ref().connection);
-    let made = SCHEMA.upgrade_alone(&mut connection).await?;
-    made.map_err(|why| LockTableError::Unfit(why.to_string()))
+    let upgraded = SCHEMA.upgrade_alone(&mut connection).await?;
+    upgraded.map_err(|why| LockTableError::Unfit(why.to_string()))
 }
 
-/// Is the table of rows there, striped as agreed?
-async fn is_there(session: &mut Session, scheme: &Scheme) -> Result<bool, sqlx::Error> {
+/// Returns whether the table of rows exists, striped as agreed. True for advisory keys, which need none.
+async fn has_row_table(session: &mut Session, scheme: &Scheme) -> sqlx::Result<bool> {
     if scheme.strategy == Strategy::Advisory {
         return Ok(true);
     }
@@ -195,20 +210,22 @@ async fn is_there(session: &mut Session, scheme: &Scheme) -> Result<bool, sqlx::
     }
 }
 
-/// What there is of the table of rows.
+/// The columns and the key of the table of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RowTable {
-    /// The bucket count in the name of its fence, if it has one.
+    /// The bucket count in the name of the fence column, if there is one.
     pub(super) fence: Option<u32>,
-    /// Its primary key is made last where that is faster.
+    /// Whether there is a primary key. Provisioning may create it last, which is faster.
     pub(super) has_key: bool,
 }
 
 impl RowTable {
-    /// Returns the table of rows, if it is there. Fails if it is of an engine that has no row locks.
+    /// Returns the table of rows, if it exists. Fails if its storage engine has no row locks. On InnoDB it first ends the
+    /// session's transaction, which has only read: otherwise MariaDB leaves a table out that is being altered, and some of the
+    /// values below are missing.
     pub(super) async fn find(session: &mut Session, scheme: &Scheme) -> Result<Option<Self>> {
         let table = scheme.rows_table();
-        // A row for each column: its name, whether there is a primary key, and the engine of InnoDB's servers.
+        // A row for each column: its name, whether there is a primary key, and the storage engine (not on PostgreSQL).
         let sql = match scheme.dialect {
             Dialect::Postgres => format!(
                 "SELECT attname::text, EXISTS (SELECT 1 FROM pg_index WHERE indrelid = attrelid \
@@ -216,10 +233,10 @@ impl RowTable {
                  WHERE attrelid = to_regclass('{table}') AND attnum > 0 AND NOT attisdropped"
             ),
             _ => {
-                // Said of each: MariaDB opens every table that is not excluded by a constant.
+                // Constants in each query: MariaDB opens every table that no constant excludes.
                 let is_it = format!("TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '{table}'");
                 format!(
-                    "SELECT COLUMN_NAME, EXISTS (SELECT 1 FROM information_schema.STATISTICS \
+                    "ROLLBACK; SELECT COLUMN_NAME, EXISTS (SELECT 1 FROM information_schema.STATISTICS \
                      WHERE {is_it} AND INDEX_NAME = 'PRIMARY'), (SELECT ENGINE \
                      FROM information_schema.TABLES WHERE {is_it}) \
                      FROM information_schema.COLUMNS WHERE {is_it}"

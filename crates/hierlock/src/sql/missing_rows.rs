@@ -1,4 +1,4 @@
-//! Rows that are not there: which they are, and how they are made on demand.
+//! Missing lock rows: finds them, and inserts them with the strategy `on-demand`.
 
 use super::acquire_error::Result;
 use super::wait::WatchEnd;
@@ -9,11 +9,11 @@ use hierlock_engine::{LockWaitPolicy, Session, SessionRef};
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// How long an INSERT of a missing row waits for somebody else who makes the same.
+/// The limit for an INSERT that waits for another client's INSERT of the same row.
 const INSERT_WAIT: Duration = Duration::from_millis(200);
 
 impl Acquirer {
-    /// Gives back what was taken, and fails with which rows are not there.
+    /// Releases the locks of a statement that found too few rows, and fails with the missing rows.
     pub(super) async fn fail_for_missing(
         &self,
         session: &mut LockSession<'_>,
@@ -22,17 +22,17 @@ impl Acquirer {
         session.undo().await?;
         let missing = self.find_missing(&mut session.inner, steps).await;
         let missing = missing.map_err(AcquireError::ConnectionLost)?;
-        // On InnoDB the read itself has begun a transaction.
+        // On InnoDB the read has begun a transaction.
         session.undo().await?;
         Err(AcquireError::MissingRows(missing))
     }
 
-    /// Returns the steps whose rows are not there, by a plain read.
+    /// Returns the steps whose rows do not exist, by a read without locks.
     async fn find_missing(
         &self,
         session: &mut SessionRef<'_>,
         steps: &[Step],
-    ) -> Result<Vec<Step>, sqlx::Error> {
+    ) -> sqlx::Result<Vec<Step>> {
         let scheme = &*self.scheme;
         let mut writer = scheme.writer(LockWaitPolicy::Wait, ValueForm::Text);
         let rows: Vec<String> =
@@ -45,14 +45,14 @@ impl Acquirer {
         Ok(steps.iter().filter(is_missing).cloned().collect())
     }
 
-    /// Makes rows that are missing, in a transaction of its own.
+    /// Inserts and commits rows, in a transaction of their own.
     ///
-    /// On MySQL and MariaDB the INSERT waits for whoever has just made the same row and locked it. That wait may be out
-    /// of order, and who only tries must not wait at all. So it is short: after [`INSERT_WAIT`] it begins again, finds
-    /// the row, and does with it as with any other.
+    /// On MySQL and MariaDB the INSERT waits for a client that has inserted the same row and locked it. That wait may be
+    /// out of order, and a try must not wait at all. So the INSERT waits at most [`INSERT_WAIT`]. Then the acquire starts
+    /// again, and finds the row.
     pub(super) async fn insert(&self, session: &mut Session, steps: &[Step]) -> Result<()> {
         let insert = self.scheme.insert(steps.iter().map(|step| &step.target));
-        // It commits, whatever it was in before.
+        // The statement commits, so a transaction that has begun ends.
         session.in_transaction = false;
         let (inner, begin, rollback) = (session.as_ref(), "", "ROLLBACK");
         let mut session = LockSession { inner, begin, rollback };
@@ -72,7 +72,7 @@ impl Acquirer {
             WatchEnd::Abandoned => AcquireError::Abandoned,
             WatchEnd::TimedOut(waited) => {
                 let place = report.blocked_at.unwrap_or(0);
-                let conflict = self.conflict(&steps[place], report.blocker);
+                let conflict = self.conflict(&steps[place], report.blockers);
                 if !self.wait_limit.waits() {
                     Error::would_block(conflict).into()
                 } else if self.wait_limit.is_over() {
@@ -85,24 +85,24 @@ impl Acquirer {
         Err(session.undo_after(why).await)
     }
 
-    /// Makes the rows of these steps that are missing, on another session: whose end is not that of a hold.
-    pub(super) async fn make_rows(&self, steps: &[Step]) -> Result<()> {
+    /// Inserts the missing rows of these steps on another session, whose loss does not lose a hold.
+    pub(super) async fn insert_missing(&self, steps: &[Step]) -> Result<()> {
         let mut idle = self.pool.server.take_idle();
         loop {
             let was_idle = idle.is_some();
             let mut session = self.pool.idle_or_new(&mut idle).await?;
-            match self.make_rows_on(&mut session, steps).await {
-                // It was lost while it was idle, and the next is new.
+            match self.insert_missing_on(&mut session, steps).await {
+                // The session was lost while it was idle. The next one is new.
                 Err(AcquireError::ConnectionLost(_)) if was_idle => {}
-                made => {
+                inserted => {
                     self.pool.server.give_back(session);
-                    return made.map_err(|why| self.of_another_session(why));
+                    return inserted.map_err(|why| self.of_another_session(why));
                 }
             }
         }
     }
 
-    async fn make_rows_on(&self, session: &mut Session, steps: &[Step]) -> Result<()> {
+    async fn insert_missing_on(&self, session: &mut Session, steps: &[Step]) -> Result<()> {
         loop {
             let missing = self.find_missing(&mut session.as_ref(), steps).await;
             let missing = missing.map_err(|error| self.failure(error, &steps[0]))?;
@@ -111,7 +111,7 @@ impl Acquirer {
                 return Ok(());
             }
             match self.insert(session, &missing).await {
-                // Somebody else is making one of them.
+                // Another client is inserting one of the rows.
                 Err(AcquireError::LockWaitTimeout) => {}
                 inserted => return inserted,
             }

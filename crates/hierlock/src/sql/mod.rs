@@ -1,31 +1,39 @@
-//! Locks on a server that is already there.
+//! Locks on MySQL, MariaDB and PostgreSQL.
 //!
 //! ```text
-//!   URL ─► options ─► scheme (dialect × strategy): what all clients must agree about
+//!   URL ─► options ─► scheme (dialect × strategy): the settings that all clients must share
 //!                     │  plan ─► statement: pure text, rows or keys in the order of the plan
 //!                     ▼
 //!   backend ─► acquirer ─► hold: the sessions of a hold ─► hierlock-engine ─► server
-//!                 ├─ wait: while a statement waits      lock_waits: for what, and who is in the way
-//!                 ├─ outage: whoever holds nothing yet waits for the server to come back
-//!                 └─ extend: more under the same guard  in_transaction: the same in a caller's transaction
-//!              keep_alive: are the sessions still there?
+//!                 ├─ wait: watches a waiting statement    lock_waits: its slot     slot_blockers: its blockers
+//!                 ├─ outage: an acquire that holds nothing waits for the server to come back
+//!                 └─ extend: more locks for a guard       in_transaction: locks in a caller's transaction
+//!              keep_alive: checks the sessions of holds   label_rows: shows the labels of holds
+//!              lock_report: lists holders and waiters
+//!              exclusion: tests that locks exclude        diagnosis: all checks of `hierlock doctor`
 //! ```
 //!
-//! Each hold is a transaction on a session of its own. Whatever talks to the server is run by the caller, and to its end
-//! by a task if the caller goes away (`handover`).
+//! Each hold is a transaction on a session of its own. Requests to the server run in the caller's task. If the caller
+//! drops its future, another task finishes them (`handover`).
 
 mod acquire_error;
 mod acquirer;
 mod agreement;
 mod backend;
 mod client;
+mod client_identity;
 mod connection;
+mod contention;
+mod diagnosis;
+mod exclusion;
 mod extend;
 mod guard_transaction;
 mod hold;
 mod in_transaction;
 mod innodb;
 mod keep_alive;
+mod label_rows;
+pub mod lock_report;
 mod lock_session;
 mod lock_table;
 mod lock_waits;
@@ -36,16 +44,24 @@ mod pool;
 mod postgres;
 mod provision;
 mod scheme;
-mod shared;
+mod session_label;
+mod shared_session;
+mod slot_blockers;
+mod spare_slot;
 mod statement;
 mod strategy;
-mod updaters;
+mod table_checks;
+mod update_keys;
 mod wait;
 
 #[cfg(test)]
 pub(crate) use agreement::SCHEMA as LOCK_SCHEMA;
 pub use backend::SqlBackend;
+pub use client_identity::{ClientIdentity, InvalidIdentity};
 pub use connection::{Connection, InTransaction, ProgramPool};
+pub use contention::Contention;
+pub(crate) use diagnosis::diagnose;
+pub use exclusion::Exclusion;
 pub use guard_transaction::GuardTransaction;
 pub use hierlock_engine::Dialect;
 pub use hold::SqlHold;
@@ -55,7 +71,8 @@ pub use provision::{
     Prediction, Provision, ProvisionPhase, ProvisionProgress, ProvisionReport, RowRange, TableCheck,
 };
 pub use scheme::{BUCKET_TABLE, ID_TABLE, META_TABLE, Scheme};
-/// The driver, in the version whose transactions and pools are taken and lent here.
+pub use session_label::SessionLabel;
+/// The driver, in the version whose transactions and pools this crate accepts.
 pub use sqlx;
 pub use strategy::Strategy;
 
@@ -63,8 +80,11 @@ use acquire_error::AcquireError;
 use acquirer::Acquirer;
 use agreement::{Agreement, ProvisionState};
 use hold::{HoldInner, HoldSession, HoldSessions};
+use label_rows::LabelRows;
 use lock_session::LockSession;
 use options::LockServer;
 use pool::LockPool;
-use shared::SharedKeys;
+use session_label::LabelText;
+use shared_session::SharedKeys;
+use slot_blockers::SlotBlockers;
 use statement::{LockStatement, ValueForm};

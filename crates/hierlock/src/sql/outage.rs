@@ -1,5 +1,5 @@
-//! A server that is gone for a while. An acquire that waits holds nothing yet and has nothing to lose, so it connects
-//! again and begins anew. Its old session is ended on the server meanwhile, so that it does not wait for itself.
+//! Retries during an outage of the server. A waiting acquire holds nothing yet, so it reconnects and starts over. Its old
+//! session is ended on the server, so that the acquire does not wait for itself.
 
 use super::{AcquireError, Acquirer};
 use crate::backend::WaitLimit;
@@ -7,11 +7,11 @@ use hierlock_engine::ErrorClass;
 use std::time::{Duration, Instant};
 use tokio::time::sleep;
 
-/// The pause before the next try, at first and at most.
+/// The first and the longest pause between attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// The tries of one acquire since its server went away.
+/// The attempts of one acquire since its connection was lost.
 #[derive(Default)]
 pub(super) struct Outage {
     since: Option<Instant>,
@@ -19,7 +19,7 @@ pub(super) struct Outage {
 }
 
 impl Outage {
-    /// Returns whether to try again, after a try that began then and failed with this.
+    /// Returns whether to try again, after an attempt that began at `begun` and failed with `why`.
     pub(super) fn should_retry(
         &mut self,
         acquirer: &Acquirer,
@@ -31,7 +31,7 @@ impl Outage {
         if !wait_limit.waits() || reconnect.is_zero() || !is_connection_lost(why) {
             return false;
         }
-        // A try that has lasted longer than this had found its server.
+        // An attempt that lasted longer had reached the server, so this is a new outage.
         if begun.elapsed() > 2 * pool.answer_limit() {
             *self = Self::default();
         }
@@ -40,11 +40,11 @@ impl Outage {
         if has_deadline { !wait_limit.is_over() } else { since.elapsed() < reconnect }
     }
 
-    /// Waits before the next try, not beyond the deadline. Fails if the caller has gone.
+    /// Waits before the next attempt, at most until the deadline. Fails if the caller has gone.
     pub(super) async fn pause(&mut self, acquirer: &Acquirer) -> Result<(), AcquireError> {
         let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.pauses)).min(MAX_PAUSE);
         self.pauses += 1;
-        // Not all at the same moment: many may have waited on that server.
+        // Random, so that the clients of the server do not all reconnect at the same moment.
         let pause = sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0));
         tokio::select! {
             () = acquirer.cancellation.cancelled() => Err(AcquireError::Abandoned),
@@ -53,7 +53,7 @@ impl Outage {
     }
 }
 
-/// Has the connection ended, or was there none to be had? A server that answers and refuses is there.
+/// Returns whether the connection is lost or could not be opened. A server that answers with a refusal is reachable.
 fn is_connection_lost(why: &AcquireError) -> bool {
     let error = match why {
         AcquireError::ConnectionLost(error) => Some(error),
@@ -62,7 +62,7 @@ fn is_connection_lost(why: &AcquireError) -> bool {
     };
     error.is_some_and(|error| match error {
         sqlx::Error::Io(_) => true,
-        // It shuts down, or starts.
+        // The server shuts down or starts.
         sqlx::Error::Database(_) => ErrorClass::of(error).is_connection_lost(),
         _ => false,
     })

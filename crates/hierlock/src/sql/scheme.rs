@@ -1,25 +1,27 @@
-//! What the clients of one server must agree about, and what follows from it: slots, modes, names of tables. Pure.
+//! The settings that all clients of a lock table must share, and the slots, modes and table names derived from them. Pure
+//! code.
 
 use super::{Dialect, LockStatement, Strategy, ValueForm};
 use crate::error::UrlError;
 use crate::{Buckets, Claim, Hierarchy, ModeSet, Plan, Result, Slots, Step};
 use hierlock_engine::LockWaitPolicy;
+use hierlock_engine::introspection::LABEL_TABLE;
 
 /// The table of bucket rows.
 pub const BUCKET_TABLE: &str = "hier_lock_buckets";
 /// The table of rows by ID.
 pub const ID_TABLE: &str = "hier_locks";
-/// Where a server keeps what its clients have agreed about.
+/// The table of agreements: for each lock table, the settings that its clients share.
 pub const META_TABLE: &str = "hier_lock_meta";
-/// The tables that are used unless another is named.
+/// The lock tables that are used unless another is named.
 pub(super) const DEFAULT_TABLES: [&str; 2] = [BUCKET_TABLE, ID_TABLE];
-/// What a default table is called in the table of agreements. All who name no table must agree with each
-/// other, whatever their strategy.
+/// The name of the default table in [`META_TABLE`]. All clients that name no table share this agreement, with any
+/// strategy.
 pub(super) const DEFAULT_SPACE: &str = "default";
 /// The version of the key text and its hashes (rule 3). Clients of different versions would not exclude each other.
 pub(super) const KEY_VERSION: i64 = 1;
 
-/// How a server is locked on: everything that its clients must agree about.
+/// The way in which nodes are locked on a server: the settings that all clients of a lock table must share.
 ///
 /// ```
 /// use hierlock::sql::{Dialect, Scheme};
@@ -50,10 +52,7 @@ impl Scheme {
         Self { dialect, strategy, buckets, table: None, hierarchy }
     }
 
-    /// Sets the strategy.
-    ///
-    /// # Errors
-    /// Advisory keys on another server than PostgreSQL.
+    /// Sets the strategy. Fails for advisory keys on another server than PostgreSQL.
     pub fn strategy(mut self, strategy: Strategy) -> Result<Self> {
         if strategy == Strategy::Advisory && self.dialect != Dialect::Postgres {
             return Err(UrlError::NoAdvisory { dialect: self.dialect.name() }.into());
@@ -62,17 +61,9 @@ impl Scheme {
         Ok(self)
     }
 
-    /// Sets the number of buckets.
-    pub fn buckets(mut self, buckets: Buckets) -> Self {
-        self.buckets = buckets;
-        self
-    }
-
-    /// Sets the table. Locks in it have nothing to do with those in others.
-    ///
-    /// # Errors
-    /// Not a plain name: a letter or `_`, then letters, digits and `_`, at most 48. Also a name that means
-    /// something else here: `default` and [`META_TABLE`].
+    /// Sets the lock table. Locks in different tables are independent of each other. Fails unless the name is a letter or
+    /// `_`, then letters, digits and `_`, at most 48. Also fails for `default` and the names
+    /// of hierlock's other tables.
     pub fn table(mut self, name: &str) -> Result<Self> {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
@@ -80,28 +71,29 @@ impl Scheme {
             let right = "a letter or _, then letters, digits and _, at most 48";
             return Err(UrlError::Parameter { name: "table", value: name.to_owned(), right }.into());
         }
-        // One case, as servers differ in whether it matters.
+        // Lower case, since servers differ in whether the case matters.
         let name = name.to_ascii_lowercase();
-        if [META_TABLE, DEFAULT_SPACE].contains(&&*name) {
-            let right = "a name that hierlock has no other use for";
+        if [META_TABLE, LABEL_TABLE, DEFAULT_SPACE].contains(&&*name) {
+            let right = "a name that hierlock does not reserve";
             return Err(UrlError::Parameter { name: "table", value: name, right }.into());
         }
         self.table = Some(name);
         Ok(self)
     }
 
-    /// Sets the tree.
-    pub fn hierarchy(mut self, hierarchy: Hierarchy) -> Self {
-        self.hierarchy = hierarchy;
-        self
+    setters! {
+        /// Sets the number of buckets.
+        buckets: Buckets;
+        /// Sets the levels of the tree.
+        hierarchy: Hierarchy;
     }
 
-    /// Returns the server that it is for.
+    /// Returns the kind of server.
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }
 
-    /// Returns how a node becomes a slot.
+    /// Returns the kind of slots that nodes map to.
     pub fn slots(&self) -> Slots {
         match self.strategy {
             Strategy::Striped => Slots::Buckets(self.buckets),
@@ -110,7 +102,7 @@ impl Scheme {
         }
     }
 
-    /// Returns the modes that its slots have. PostgreSQL's rows have a true update lock.
+    /// Returns the modes of the slots. Only rows of PostgreSQL have a real update lock.
     pub fn modes(&self) -> ModeSet {
         match (self.dialect, self.strategy) {
             (Dialect::Postgres, Strategy::Advisory) => ModeSet::SharedExclusive,
@@ -119,34 +111,31 @@ impl Scheme {
         }
     }
 
-    /// Plans an acquire.
-    ///
-    /// # Errors
-    /// As [`Plan::new`].
+    /// Returns the plan of an acquire. Fails as [`Plan::new`].
     pub fn plan(&self, claims: impl IntoIterator<Item = Claim>) -> Result<Plan> {
         Plan::new(&self.hierarchy, claims, self.slots(), self.modes())
     }
 
-    /// Returns the statement that takes all locks of a plan, in its order. It is to be run in a transaction at READ
-    /// COMMITTED, whose end releases them. If a row is missing, fewer come back, and those before it may be locked.
+    /// Returns the statement that takes all locks of a plan, in its order. Run it in a transaction at READ COMMITTED; the end
+    /// of the transaction releases the locks. If a row is missing, the result has fewer rows, and some rows may be locked.
     pub fn lock(&self, plan: &Plan) -> String {
         self.lock_and_rows(plan).0
     }
 
-    /// The same, and how many rows come back if none is missing.
+    /// Returns the statement of [`lock`](Self::lock), and the number of rows in its result if none is missing.
     pub(crate) fn lock_and_rows(&self, plan: &Plan) -> (String, usize) {
         let steps: Vec<Step> = plan.steps().collect();
         let LockStatement { sql, rows, .. } =
-            self.take(&steps, LockWaitPolicy::Wait, ValueForm::Text);
+            self.take(&steps, None, LockWaitPolicy::Wait, ValueForm::Text);
         (sql, rows)
     }
 
-    /// Returns the table of its rows.
+    /// Returns the name of the lock table.
     pub fn rows_table(&self) -> &str {
         self.table.as_deref().unwrap_or(self.strategy.default_table())
     }
 
-    /// The same as a statement names it. A name that somebody chose may be a reserved word.
+    /// Returns the lock table for a statement. A table that is not a default is quoted, since it may be a reserved word.
     pub(crate) fn quoted_table(&self) -> String {
         let table = self.rows_table();
         if DEFAULT_TABLES.contains(&table) {
@@ -156,13 +145,12 @@ impl Scheme {
         format!("{quote}{table}{quote}")
     }
 
-    /// The names under which its table may be found in the table of agreements. That of a default table is
-    /// under [`DEFAULT_SPACE`], whether the table was named or not; older releases wrote it under the name
-    /// of the table, if it was named.
+    /// Returns the names under which [`META_TABLE`] may have the agreement. That of a default table is under
+    /// [`DEFAULT_SPACE`]; older releases wrote it under the name of the table if the table was named.
     pub(crate) fn spaces(&self) -> Vec<&str> {
         let table = self.rows_table();
         if self.table.is_none() && self.strategy == Strategy::Advisory {
-            // Keys are in no table.
+            // Advisory keys have no table.
             vec![DEFAULT_SPACE]
         } else if DEFAULT_TABLES.contains(&table) {
             vec![DEFAULT_SPACE, table]
@@ -171,14 +159,14 @@ impl Scheme {
         }
     }
 
-    /// The name under which its agreement is written: the same for all who use one table.
+    /// Returns the name under which the agreement is written: the same for all clients of one table.
     pub(crate) fn space(&self) -> &str {
         let is_default = self.rows_table() == self.strategy.default_table();
         if is_default { DEFAULT_SPACE } else { self.rows_table() }
     }
 
-    /// A column that is there only for its name, which says how many buckets the rows are striped over.
-    /// Whoever counts differently names a column that does not exist, and locks nothing.
+    /// Returns the column that every lock statement names. For striped rows, its name contains the bucket count: a client
+    /// with another count names a column that does not exist, and locks nothing.
     pub(crate) fn fence(&self) -> String {
         match self.strategy {
             Strategy::Striped => format!("of_{}", self.buckets.count()),
@@ -192,11 +180,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_has_a_plain_name() {
+    fn an_invalid_table_name_is_refused() {
         let scheme = || Scheme::new(Dialect::Mysql);
         assert_eq!(scheme().table("App_locks2").unwrap().rows_table(), "app_locks2");
         let too_long = "x".repeat(49);
-        for bad in ["", "2x", "a b", "a;b", "a`b", "ユ", &too_long, META_TABLE, "Default"] {
+        for bad in
+            ["", "2x", "a b", "a;b", "a`b", "ユ", &too_long, META_TABLE, LABEL_TABLE, "Default"]
+        {
             let error = scheme().table(bad).unwrap_err();
             assert!(error.is_usage() && error.to_string().contains("table"), "{error}");
         }

@@ -1,26 +1,25 @@
-//! Locking statements: text, or text with values to be bound.
+//! Lock statements, as text or with bound values.
 
-use super::{Dialect, Scheme, Strategy, innodb, postgres};
+use super::{Dialect, LabelText, Scheme, Strategy, innodb, postgres};
 use crate::mode::SlotMode;
 use crate::plan::Step;
 use hierlock_engine::{LockWaitPolicy, SessionRef, Value};
 use std::fmt::Write as _;
 
-/// What is sent in one go.
+/// A lock statement, sent in one round trip.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LockStatement {
-    /// With a place for each value: one statement then; without values it may be several.
+    /// The text, with a placeholder for each value. Without values it may be several statements.
     pub(super) sql: String,
     pub(super) values: Vec<Value>,
-    /// How many rows come back if every slot is there.
+    /// The number of rows in the result if no slot is missing.
     pub(super) rows: usize,
-    /// Does one row say how many there are, instead?
+    /// Whether the result is one row that contains the number of rows instead.
     pub(super) is_count: bool,
 }
 
-/// What stands in a statement for a value: a place to which it is bound, or this.
+/// A value that can be bound, or written into the text as an SQL literal.
 pub(super) trait Literal: Into<Value> {
-    /// As it is written in SQL.
     fn literal(&self, dialect: Dialect) -> String;
 }
 
@@ -34,14 +33,14 @@ impl Literal for i64 {
 impl Literal for Vec<u8> {
     fn literal(&self, dialect: Dialect) -> String {
         match dialect {
-            // In this form a backslash is written twice, whatever `standard_conforming_strings` says.
+            // In E'…' a backslash is always escaped, with any `standard_conforming_strings`.
             Dialect::Postgres => format!("E'\\\\x{}'::bytea", hex(self)),
             _ => format!("x'{}'", hex(self)),
         }
     }
 }
 
-/// NULL is equal to nothing: it fills a list up.
+/// `None` is NULL, which equals no key and fills a list up.
 impl<T: Literal> Literal for Option<T>
 where
     Self: Into<Value>,
@@ -60,7 +59,7 @@ impl Literal for String {
 
 macro_rules! array_literal {
     ($($of:ty),*) => {
-        $(/// An array, which only PostgreSQL has.
+        $(/// An array of PostgreSQL.
         impl Literal for Vec<$of> {
             fn literal(&self, _: Dialect) -> String {
                 let values: Vec<String> = self.iter().map(ToString::to_string).collect();
@@ -79,7 +78,7 @@ impl Literal for Vec<Vec<u8>> {
     }
 }
 
-/// Two digits a byte.
+/// Returns bytes as hexadecimal digits in lower case.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         // Writing to a String cannot fail.
@@ -88,21 +87,21 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// How values are sent.
+/// The form in which values are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValueForm {
-    /// Bound where that pays, for a server that has seen the like before.
+    /// Bound to a prepared statement, where one statement serves many requests.
     Bound,
-    /// All in the text: for people, and behind something else in the same packet.
+    /// Literals in the text: for people, and for several statements in one packet.
     Text,
 }
 
 impl LockStatement {
-    /// Runs it, in one round trip, and returns how many rows came back. It may wait as long as it takes.
+    /// Runs the statement in one round trip, without a time limit. Returns the number of rows in its result.
     ///
     /// # Cancel safety
-    /// None: dropped before its end it leaves a statement running on the server. Only the task that
-    /// owns the session may call it, and that task cancels it on the server first.
+    /// Not cancel safe: if the future is dropped, the statement keeps running on the server. Only the task that owns the
+    /// session may call this, and it cancels the statement on the server first.
     pub(super) async fn run(self, session: &mut SessionRef<'_>) -> Result<usize, sqlx::Error> {
         let rows = session.run_unlimited(self.sql, self.values).await?;
         match rows.first() {
@@ -111,7 +110,7 @@ impl LockStatement {
         }
     }
 
-    /// The same for one that waits for nobody.
+    /// Runs a statement that waits for no lock, with the answer limit.
     pub(super) async fn run_limited(
         self,
         session: &mut SessionRef<'_>,
@@ -121,33 +120,33 @@ impl LockStatement {
         ran.map_err(|_| hierlock_engine::timed_out(limit))?
     }
 
-    /// Several statements, or one that returns nothing of interest.
+    /// Makes a statement without values whose result is ignored.
     pub(super) fn text(sql: String) -> Self {
         Self { sql, values: Vec::new(), rows: 0, is_count: false }
     }
 
-    /// The same, but its rows are only counted: a hundred of them would have to be sent and read. On
-    /// PostgreSQL.
-    pub(super) fn counted(self) -> Self {
+    /// Returns a statement of PostgreSQL that returns only the number of rows, which saves sending them.
+    pub(super) fn into_count(self) -> Self {
         let sql = format!("SELECT count(*) FROM ({}) q", self.sql);
         Self { sql, is_count: true, ..self }
     }
 }
 
-/// Steps that follow each other on one level, in one mode: one piece of a statement.
+/// Splits steps into runs of the same level and mode. Each run is one part of a statement.
 pub(super) fn runs(steps: &[Step]) -> impl Iterator<Item = &[Step]> {
     steps.chunk_by(|a, b| (a.level, a.mode) == (b.level, b.mode))
 }
 
 impl Scheme {
-    /// What takes these steps, in this order.
+    /// Returns the statement that labels the session and then takes the steps in order.
     pub(super) fn take(
         &self,
         steps: &[Step],
+        label: Option<&LabelText>,
         policy: LockWaitPolicy,
         form: ValueForm,
     ) -> LockStatement {
-        let writer = self.writer(policy, form);
+        let writer = Writer { label, ..self.writer(policy, form) };
         match (self.dialect, self.strategy) {
             (Dialect::Postgres, Strategy::Advisory) => postgres::take_keys(writer, steps),
             (Dialect::Postgres, _) => postgres::take(writer, steps),
@@ -156,24 +155,24 @@ impl Scheme {
     }
 
     pub(super) fn writer(&self, policy: LockWaitPolicy, form: ValueForm) -> Writer<'_> {
-        Writer { scheme: self, policy, form, values: Vec::new() }
+        Writer { scheme: self, policy, form, label: None, values: Vec::new() }
     }
 
-    /// The same, one step after the other without waiting: the first that fails is the one in the way.
-    /// Beside it, the place of the step of each of its statements.
+    /// Returns statements that take one step after the other without waiting, so that the first blocked step fails. Also
+    /// returns the index of the step of each statement.
     pub(super) fn take_singly(&self, steps: &[Step]) -> (String, Vec<usize>) {
         let (mut sql, mut places) = (Vec::new(), Vec::new());
         for (place, step) in steps.iter().enumerate() {
             let single =
-                self.take(std::slice::from_ref(step), LockWaitPolicy::Fail, ValueForm::Text);
-            // Each of its statements brings one row.
+                self.take(std::slice::from_ref(step), None, LockWaitPolicy::Fail, ValueForm::Text);
+            // Each statement for a single step returns one row.
             places.extend(std::iter::repeat_n(place, single.rows));
             sql.push(single.sql);
         }
         (sql.join(";\n"), places)
     }
 
-    /// The key of a row by ID in hexadecimal, as an expression.
+    /// Returns the SQL expression for the key of a row by ID in hexadecimal.
     pub(super) fn hex_key(&self) -> &'static str {
         match self.dialect {
             Dialect::Postgres => "encode(lock_key, 'hex')",
@@ -181,8 +180,9 @@ impl Scheme {
         }
     }
 
-    /// What a slot is called when a server says for which one a session waits.
-    pub(super) fn slot_name(&self, step: &Step) -> String {
+    /// Returns the name of the slot of a step in the server's lists of locks: `2, 1358050`, the hexadecimal digits of a
+    /// key, or the number of an advisory key.
+    pub fn slot_name(&self, step: &Step) -> String {
         match self.strategy {
             Strategy::Striped => format!("{}, {}", step.level, step.slot),
             Strategy::PerId | Strategy::OnDemand => hex(step.target.key().as_bytes()),
@@ -191,16 +191,18 @@ impl Scheme {
     }
 }
 
-/// Writes a statement: with places and values, or with everything in the text.
+/// Writes a lock statement, with placeholders and values or with literals.
 pub(super) struct Writer<'a> {
     pub(super) scheme: &'a Scheme,
     pub(super) policy: LockWaitPolicy,
     pub(super) form: ValueForm,
+    /// The label of the session. The first condition of the statement sets it.
+    pub(super) label: Option<&'a LabelText>,
     values: Vec<Value>,
 }
 
 impl Writer<'_> {
-    /// What stands in the text for a value.
+    /// Returns a literal, or adds a value and returns its placeholder.
     pub(super) fn value(&mut self, value: impl Literal) -> String {
         if self.form == ValueForm::Text {
             return value.literal(self.scheme.dialect);
@@ -212,12 +214,12 @@ impl Writer<'_> {
         }
     }
 
-    /// The words after a SELECT that lock its row, or the row of one table of a join.
+    /// Returns the locking clause of a SELECT: for all its rows, or for those of one table of a join.
     pub(super) fn clause(&self, table: &str, mode: SlotMode) -> String {
         let clause = match (self.scheme.dialect, mode) {
             (Dialect::Mysql, SlotMode::Shared) => "FOR SHARE",
             (Dialect::Mariadb, SlotMode::Shared) => "LOCK IN SHARE MODE",
-            // Updaters exclude each other otherwise. Not FOR KEY SHARE: see `updaters`.
+            // Update locks exclude each other by an advisory key. For the reason see `update_keys`.
             (Dialect::Postgres, SlotMode::Shared | SlotMode::Update) => "FOR SHARE",
             _ => "FOR UPDATE",
         };
@@ -226,22 +228,23 @@ impl Writer<'_> {
         format!("{clause}{of}{nowait}")
     }
 
-    /// The row of a step, as a condition on a table called `of` (or not called anything). The key text
-    /// says its level itself.
-    pub(super) fn row(&mut self, of: &str, step: &Step) -> String {
-        let of = if of.is_empty() { String::new() } else { format!("{of}.") };
+    /// Returns the condition for the row of a step, in a table with this alias, or without an alias if it is empty. The key
+    /// of a row by ID contains the level.
+    pub(super) fn row(&mut self, alias: &str, step: &Step) -> String {
+        let prefix = if alias.is_empty() { String::new() } else { format!("{alias}.") };
         if self.scheme.strategy.is_by_id() {
-            return format!("{of}lock_key = {}", self.value(step.target.key().into_bytes()));
+            return format!("{prefix}lock_key = {}", self.value(step.target.key().into_bytes()));
         }
         let (level, bucket) = (self.value(step.level as i64), self.value(step.slot as i64));
-        format!("{of}level = {level} AND {of}bucket = {bucket}")
+        format!("{prefix}level = {level} AND {prefix}bucket = {bucket}")
     }
 
-    /// One row by itself.
+    /// Returns the SELECT that locks the row of one step.
     pub(super) fn select(&mut self, step: &Step) -> String {
         let (fence, table) = (self.scheme.fence(), self.scheme.quoted_table());
+        let label = self.label_condition().map(|label| label + " AND ").unwrap_or_default();
         let (row, clause) = (self.row("", step), self.clause("", step.mode));
-        format!("SELECT {fence} FROM {table} WHERE {row} {clause}")
+        format!("SELECT {fence} FROM {table} WHERE {label}{row} {clause}")
     }
 
     pub(super) fn finish(self, sql: String, rows: usize) -> LockStatement {
@@ -249,21 +252,22 @@ impl Writer<'_> {
     }
 }
 
-/// Rows as one join: a server locks them in the order of FROM (MySQL) or of the clauses (PostgreSQL),
-/// which is the same here.
+/// Rows locked by one join. MySQL locks them in the order of FROM, PostgreSQL in that of the locking clauses; both are the
+/// same here.
 #[derive(Default)]
 pub(super) struct Join {
     tables: Vec<String>,
     conditions: Vec<String>,
     clauses: Vec<String>,
-    /// By what its rows are sorted before they are locked.
+    /// The ORDER BY clause: rows are sorted before they are locked.
     order: &'static str,
 }
 
 impl Join {
-    /// Single rows.
+    /// Joins the rows of single steps.
     pub(super) fn of(steps: &[Step], writer: &mut Writer<'_>) -> Self {
         let mut join = Self::default();
+        join.conditions.extend(writer.label_condition());
         for step in steps {
             let name = join.add(step.mode, writer);
             join.conditions.push(writer.row(&name, step));
@@ -271,7 +275,7 @@ impl Join {
         join
     }
 
-    /// One more occurrence of the table; its name comes back.
+    /// Adds the lock table once more, and returns its alias.
     fn add(&mut self, mode: SlotMode, writer: &Writer<'_>) -> String {
         let name = format!("t{}", self.clauses.len());
         self.tables.push(format!("{} {name}", writer.scheme.quoted_table()));
@@ -279,14 +283,15 @@ impl Join {
         name
     }
 
-    /// All rows of a run, in its order, after those so far: on PostgreSQL, which has arrays.
+    /// Adds all rows of a run, in its order, after the rows so far. Only for PostgreSQL, which has arrays.
     pub(super) fn with_run(mut self, run: &[Step], writer: &mut Writer<'_>) -> Self {
         let [first, ..] = run else { return self };
         if !self.tables.is_empty() {
-            // Locked once, and not for each row of the run again.
+            // A subquery, so that its rows are locked once, and not again for each row of the run.
             let before = std::mem::take(&mut self).select(writer.scheme, ", ");
             self.tables.push(format!("({before}) s"));
         }
+        self.conditions.extend(writer.label_condition());
         let name = self.add(first.mode, writer);
         let list = if writer.scheme.strategy.is_by_id() {
             let keys: Vec<_> = run.iter().map(|step| step.target.key().into_bytes()).collect();
@@ -297,12 +302,12 @@ impl Join {
             let list = format!("{}::int[]", writer.value(buckets));
             self.conditions.push(format!("{name}.level = {}", first.level));
             if writer.form == ValueForm::Bound {
-                // On one level the order of the slots is that of the buckets: no join is needed.
+                // On one level slots are ordered by bucket, so no join is needed for the order.
                 self.conditions.push(format!("{name}.bucket = ANY({list})"));
                 self.order = "ORDER BY bucket ";
                 return self;
             }
-            // A server that sees the values, but has no statistics yet, would read all rows for them.
+            // With literal values and no statistics yet, `= ANY` would scan the whole table.
             self.conditions.push(format!("{name}.bucket = v.x"));
             list
         };
@@ -311,13 +316,13 @@ impl Join {
         self
     }
 
-    /// `by` stands between the tables.
-    pub(super) fn select(self, scheme: &Scheme, by: &str) -> String {
-        // Each is the table under another name, so the fence may be asked of any.
+    /// Returns the SELECT, with `separator` between the tables.
+    pub(super) fn select(self, scheme: &Scheme, separator: &str) -> String {
+        // All aliases are the same table, so one of them is enough for the fence.
         format!(
             "SELECT t0.{} FROM {} WHERE {} {}{}",
             scheme.fence(),
-            self.tables.join(by),
+            self.tables.join(separator),
             self.conditions.join(" AND "),
             self.order,
             self.clauses.join(" ")

@@ -1,10 +1,10 @@
-//! How a node becomes a slot on a server: the four strategies, by name.
+//! The four strategies that map nodes to slots on a server.
 
 use super::{BUCKET_TABLE, Dialect, ID_TABLE};
 use crate::error::UrlError;
 use std::fmt;
 
-/// How a node becomes a slot on a server.
+/// The mapping of nodes to slots on a server.
 ///
 /// ```
 /// use hierlock::sql::Strategy;
@@ -16,25 +16,25 @@ use std::fmt;
 pub enum Strategy {
     /// A row of a table of fixed size; two nodes may share one. Provisioned once.
     Striped,
-    /// A row for each node, made by whoever makes the node.
+    /// A row for each node, inserted by the program that creates the node.
     PerId,
-    /// A row for each node, inserted when it is first locked.
+    /// A row for each node, inserted when the node is first locked.
     OnDemand,
-    /// A 64-bit advisory key: nothing to provision, nothing written. PostgreSQL only.
+    /// A 64-bit advisory key, which needs no provisioning and writes nothing. PostgreSQL only.
     Advisory,
 }
 
 impl Strategy {
-    /// All of them.
+    /// All strategies.
     pub const ALL: [Strategy; 4] =
         [Strategy::Striped, Strategy::PerId, Strategy::OnDemand, Strategy::Advisory];
 
-    /// Returns the strategy that a server is used with by default.
+    /// Returns the default strategy of a server.
     pub fn default_for(dialect: Dialect) -> Self {
         if dialect == Dialect::Postgres { Strategy::Advisory } else { Strategy::Striped }
     }
 
-    /// Returns its name, as in a URL.
+    /// Returns the name in a URL.
     pub fn name(self) -> &'static str {
         match self {
             Strategy::Striped => "striped",
@@ -44,12 +44,12 @@ impl Strategy {
         }
     }
 
-    /// The table of its rows, unless another is named.
+    /// Returns the lock table that is used unless another is named.
     pub(super) fn default_table(self) -> &'static str {
         if self.is_by_id() { ID_TABLE } else { BUCKET_TABLE }
     }
 
-    /// Does a node have a row of its own?
+    /// Returns whether each node has a row of its own.
     pub(super) fn is_by_id(self) -> bool {
         matches!(self, Strategy::PerId | Strategy::OnDemand)
     }
@@ -65,8 +65,8 @@ impl std::str::FromStr for Strategy {
     type Err = crate::Error;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let named = Self::ALL.into_iter().find(|strategy| strategy.name() == text);
-        named.ok_or_else(|| {
+        let strategy = Self::ALL.into_iter().find(|strategy| strategy.name() == text);
+        strategy.ok_or_else(|| {
             let right = "striped, per-id, on-demand or advisory";
             UrlError::Parameter { name: "strategy", value: text.to_owned(), right }.into()
         })

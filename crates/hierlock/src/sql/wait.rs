@@ -1,6 +1,6 @@
-//! While a statement waits: asking the server on the control session for what, and cancelling it there.
+//! Watches a waiting statement: asks on the control session which slot it waits for, and cancels it there.
 
-use super::{Acquirer, Dialect, LockPool, LockStatement, updaters};
+use super::{Acquirer, Dialect, LockPool, LockStatement, SlotBlockers, Strategy, update_keys};
 use crate::backend::WaitLimit;
 use crate::registry::WaitGuard;
 use crate::{Blocker, Step};
@@ -9,48 +9,49 @@ use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, timeout};
 
-/// A statement that takes longer may be waiting: then the server is asked, and again after twice as long each
-/// time, up to the second interval.
+/// The intervals at which the server is asked about a statement that has not returned. The first one doubles up to the
+/// second.
 const FIRST_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_CHECK_INTERVAL: Duration = Duration::from_millis(500);
-/// How often a cancel is sent until it has worked.
+/// The duration from which a wait counts as contention.
+const CONTENTION_AFTER: Duration = Duration::from_millis(100);
+/// The interval at which a cancel is sent until the statement ends.
 const CANCEL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// What became of a statement that may wait.
+/// The result of watching a statement that may wait.
 pub(super) struct WatchReport<'a> {
     pub(super) end: WatchEnd,
-    /// The step it was last seen to wait at.
+    /// The index of the step at which the statement last waited.
     pub(super) blocked_at: Option<usize>,
-    /// What was in the way there, if it timed out.
-    pub(super) blocker: Blocker,
+    /// The blockers of that step, if the statement timed out.
+    pub(super) blockers: SlotBlockers,
     /// Ends the listing of the wait when it is dropped.
     pub(super) listing: Option<WaitGuard<'a>>,
 }
 
-/// Why a statement is no longer watched.
+/// The reason why a statement is no longer watched.
 pub(super) enum WatchEnd {
     /// The statement ran to its end.
     Ran(Result<usize, sqlx::Error>),
-    /// The caller has gone.
+    /// The caller has dropped its future.
     Abandoned,
-    /// The deadline came first, after this wait.
+    /// The deadline has passed, after this wait.
     TimedOut(Duration),
 }
 
-/// What the server says of a session. By default it could not be asked.
+/// The activity of a session on the server. The default is an unknown activity: the server could not be asked.
 #[derive(Default)]
 struct SessionActivity {
     is_known: bool,
-    /// The name of the slot that it waits for, if it does.
+    /// The name of the slot that the session waits for, if it waits.
     waits_for: Option<String>,
-    /// It is gone, or waits for us to say something.
+    /// The session does not exist, or is idle.
     runs_nothing: bool,
 }
 
 impl Acquirer {
-    /// Runs a statement that may wait, until it is done or the deadline comes or the caller goes; then it is cancelled on
-    /// the server. It is given up if the server answers no questions any more, or says that this session runs nothing
-    /// while its answer does not come.
+    /// Runs a statement that may wait. Cancels it on the server at the deadline, or if the caller drops its future. Fails if
+    /// the server stops answering the control session, or reports for the answer limit that this session runs nothing.
     pub(super) async fn watch(
         &self,
         session: &mut SessionRef<'_>,
@@ -66,7 +67,7 @@ impl Acquirer {
         let mut interval = FIRST_CHECK_INTERVAL;
         let mut check = pin!(activity_after(interval));
         let answer_limit = self.pool.answer_limit();
-        let mut idle_since = None;
+        let (mut idle_since, begun, mut is_counted) = (None, Instant::now(), false);
         let mut end = loop {
             let activity = tokio::select! {
                 biased;
@@ -82,53 +83,61 @@ impl Acquirer {
             }
             idle_since = activity.runs_nothing.then(|| idle_since.unwrap_or_else(Instant::now));
             if idle_since.is_some_and(|since| since.elapsed() >= answer_limit) {
-                // Whatever it may have taken there must not outlive it.
+                // Locks that the session may have taken must not remain.
                 self.pool.terminate(dialect, id).await;
                 break WatchEnd::Ran(Err(timed_out(answer_limit)));
             }
             let (waits_at, taken) = match activity.waits_for {
                 Some(name) => {
-                    let place = self.step_called(&name, steps);
-                    // The keys of updaters come before all rows.
-                    let is_key = name.starts_with(updaters::NAME);
+                    let place = self.step_by_slot_name(&name, steps);
+                    // The keys of update locks come before all rows, so no row is locked yet.
+                    let is_key = name.starts_with(update_keys::NAME_PREFIX);
                     (place, place.filter(|_| !is_key).unwrap_or(0))
                 }
                 None if activity.is_known => (None, 0),
-                // Not everyone may ask. It has not answered, so it waits for something.
+                // The account may not ask. The statement has not returned, so it waits for some step.
                 None => (Some(blocked_at.unwrap_or(0)), 0),
             };
             if waits_at != listed_at {
-                // The old one first: it ends the listing when it goes.
+                // Dropped before the new one is made, since the drop ends the listing.
                 drop(listing.take());
                 let list =
                     |place: usize| self.entry.waits(&self.plan, &steps[..taken], &steps[place]);
                 (listed_at, listing) = (waits_at, waits_at.map(list));
             }
+            if let Some(place) = waits_at
+                && !is_counted
+                && self.scheme.strategy == Strategy::Striped
+                && begun.elapsed() >= CONTENTION_AFTER
+            {
+                is_counted = true;
+                self.count_wait(&steps[place], id.pid);
+            }
             if activity.is_known {
                 blocked_at = waits_at.or(blocked_at);
             }
         };
-        let mut blocker = Blocker::HolderOrWaiter;
+        let mut blockers = Blocker::HolderOrWaiter.into();
         if let WatchEnd::TimedOut(_) = &end
             && let Some(name) = activity_after(Duration::ZERO).await.waits_for
         {
-            blocked_at = self.step_called(&name, steps).or(blocked_at);
+            blocked_at = self.step_by_slot_name(&name, steps).or(blocked_at);
             if let Some(place) = blocked_at {
-                blocker = self.pool.blocker(&self.scheme, &steps[place], id.pid).await;
+                blockers = self.pool.slot_blockers(&self.scheme, &steps[place], id.pid).await;
             }
         }
-        // Granted at the last moment or not, it is given back.
+        // If the locks are granted at the last moment, the caller of `watch` releases them.
         if !matches!(end, WatchEnd::Ran(_))
             && let Err(error) = self.pool.cancel(dialect, id, statement).await
             && ErrorClass::of(&error).is_connection_lost()
         {
             end = WatchEnd::Ran(Err(error));
         }
-        WatchReport { end, blocked_at, blocker, listing }
+        WatchReport { end, blocked_at, blockers, listing }
     }
 
-    /// Waits for a while and asks what a session does. A task of its own asks, for if this is dropped: a connection that
-    /// was left in the middle of a question could not be used again.
+    /// Waits for `pause`, then asks the server for the activity of a session. A separate task runs the query, because the
+    /// control session could not be used again if this future were dropped in the middle of one.
     fn activity_after(
         &self,
         pause: Duration,
@@ -139,25 +148,25 @@ impl Acquirer {
         let answer_limit = pool.answer_limit();
         async move {
             sleep(pause).await;
-            let question = tokio::spawn(async move {
+            let query = tokio::spawn(async move {
                 let waits_for = pool.waits_for(&scheme, pid).await;
                 let mut runs_nothing = false;
                 if !matches!(waits_for, Ok(Some(_))) {
                     let is_idle = pool.server.is_idle(scheme.dialect, pid).await;
-                    // Not knowing is no reason to give it up.
+                    // A failed query is no reason to give the session up.
                     runs_nothing = is_idle.is_ok_and(|is_idle| is_idle.unwrap_or(is_ours));
                 }
                 let is_known = waits_for.is_ok();
                 SessionActivity { is_known, waits_for: waits_for.unwrap_or_default(), runs_nothing }
             });
-            // The default if there is no answer, or the runtime shuts down.
-            timeout(answer_limit, question).await.ok().and_then(Result::ok).unwrap_or_default()
+            // The default if the query takes too long or the runtime shuts down.
+            timeout(answer_limit, query).await.ok().and_then(Result::ok).unwrap_or_default()
         }
     }
 
-    /// Returns the step whose slot a server calls so. A slot that is held already, and wanted in a stronger
-    /// mode, has no name.
-    fn step_called(&self, name: &str, steps: &[Step]) -> Option<usize> {
+    /// Returns the index of the step whose slot has this name on the server. The name is empty for a slot that is held
+    /// already and wanted in a stronger mode.
+    fn step_by_slot_name(&self, name: &str, steps: &[Step]) -> Option<usize> {
         if name.is_empty() {
             return self.entry.with(|record| {
                 steps.iter().position(|step| record.held(&self.plan, step).is_some())
@@ -165,23 +174,23 @@ impl Acquirer {
         }
         steps.iter().position(|step| {
             let slot = self.scheme.slot_name(step);
-            // MariaDB cuts a long key.
+            // MariaDB cuts long keys.
             let is_cut = self.scheme.strategy.is_by_id() && slot.starts_with(name);
-            slot == name || is_cut || updaters::name(&self.scheme, step).as_deref() == Some(name)
+            slot == name || is_cut || update_keys::name(&self.scheme, step).as_deref() == Some(name)
         })
     }
 }
 
 impl LockPool {
-    /// Cancels a statement on the server, and waits for its end. A cancel that comes before the statement
-    /// has begun is lost, so it is sent until it has worked.
+    /// Cancels a statement on the server, and waits for its end. A cancel that arrives before the statement starts is lost,
+    /// so it is sent until the statement ends.
     pub(super) async fn cancel<T>(
         &self,
         dialect: Dialect,
         id: SessionId,
         mut statement: Pin<&mut impl Future<Output = Result<T, sqlx::Error>>>,
     ) -> Result<T, sqlx::Error> {
-        let until_it_ends = async {
+        let until_end = async {
             loop {
                 if let Err(error) = self.server.cancel(dialect, id.pid).await {
                     tracing::warn!(%error, "a statement could not be cancelled yet");
@@ -192,15 +201,15 @@ impl LockPool {
             }
         };
         let answer_limit = self.answer_limit();
-        if let Ok(ran) = timeout(answer_limit, until_it_ends).await {
+        if let Ok(ran) = timeout(answer_limit, until_end).await {
             return ran;
         }
-        // The server would not notice a closed connection while it waits for a lock.
+        // A server does not notice a closed connection while it waits for a lock.
         self.terminate(dialect, id).await;
         Err(timed_out(answer_limit))
     }
 
-    /// Ends a session on the server, with all that it has there, if the server can be told.
+    /// Ends a session on the server, with its locks. Logs an error if that fails.
     pub(super) async fn terminate(&self, dialect: Dialect, id: SessionId) {
         let terminate = self.server.terminate(dialect, id);
         if !matches!(timeout(self.answer_limit(), terminate).await, Ok(Ok(()))) {

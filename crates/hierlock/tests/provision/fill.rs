@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 on_each_server! {
     a_table_is_filled_exactly_once,
     a_table_that_is_not_ready_is_refused,
-    a_mismatch_is_named_in_the_error,
+    an_error_names_the_setting_that_differs,
     missing_rows_are_reported_and_repaired,
-    a_repair_waits_for_no_holder,
+    a_repair_does_not_wait_for_holders,
     the_printed_sql_fills_the_same_table,
     the_estimated_size_is_close_to_the_real_size,
     the_rate_limit_is_respected,
@@ -22,22 +22,23 @@ on_each_server! {
 
 async fn a_table_is_filled_exactly_once(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
-    // The rows are no multiple of the chunk or of the connections.
+    // The number of rows is no multiple of the chunk size or of the connections.
     let provision = database.provisioner("&buckets=2503").await.chunk_rows(100).connections(3);
-    let seen = Mutex::new(Vec::new());
-    let report = provision.run(|progress| seen.lock().unwrap().push(progress)).await.unwrap();
+    let events = Mutex::new(Vec::new());
+    let report = provision.run(|progress| events.lock().unwrap().push(progress)).await.unwrap();
     assert_eq!((report.rows, report.inserted), (3 * 2503, 3 * 2503));
     database.assert_rows(2503).await;
-    let seen = seen.into_inner().unwrap();
-    let most = seen.iter().filter(|p| p.phase == ProvisionPhase::Filling).map(|p| p.done).max();
-    assert_eq!((most, seen[0].total), (Some(3 * 2503), 3 * 2503));
+    let events = events.into_inner().unwrap();
+    let filling = events.iter().filter(|event| event.phase == ProvisionPhase::Filling);
+    let max_done = filling.map(|event| event.done).max();
+    assert_eq!((max_done, events[0].total), (Some(3 * 2503), 3 * 2503));
     assert!(provision.check(|_| ()).await.unwrap().is_clean());
 
     let report = database.provisioner("").await.run(|_| ()).await.unwrap();
     assert_eq!(
         (report.rows, report.inserted),
         (3 * 2503, 0),
-        "rows counts the table, not the inserts"
+        "`rows` must count the rows of the table, not the inserted ones"
     );
     let locks = database.connect().await;
     drop(locks.acquire(Target::resource("u1", "a1", "r1").unwrap()).await.unwrap());
@@ -48,13 +49,13 @@ async fn a_table_that_is_not_ready_is_refused(engine: Engine) {
     let message = database.try_connect("").await.unwrap_err().to_string();
     assert!(message.contains("hierlock provision"), "{message}");
     let provision = database.provisioner("&buckets=500").await.chunk_rows(10);
-    // The future is dropped half-way.
-    let part_done = tokio::sync::Notify::new();
+    // The future is dropped when it has filled some rows.
+    let partly_done = tokio::sync::Notify::new();
     tokio::select! {
-        _ = provision.run(|progress| if progress.done > 300 { part_done.notify_one() }) => {
-            panic!("the run must not complete")
+        _ = provision.run(|progress| if progress.done > 300 { partly_done.notify_one() }) => {
+            panic!("the run completed before it was dropped")
         }
-        () = part_done.notified() => {}
+        () = partly_done.notified() => {}
     }
     let message = database.try_connect("").await.unwrap_err().to_string();
     assert!(message.contains("not filled yet"), "{message}");
@@ -64,7 +65,7 @@ async fn a_table_that_is_not_ready_is_refused(engine: Engine) {
     database.connect().await;
 }
 
-async fn a_mismatch_is_named_in_the_error(engine: Engine) {
+async fn an_error_names_the_setting_that_differs(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
     database.provisioner("&buckets=100").await.run(|_| ()).await.unwrap();
     let other = database.provisioner("&buckets=64").await;
@@ -102,9 +103,9 @@ async fn missing_rows_are_reported_and_repaired(engine: Engine) {
     let provision = database.provisioner("").await.chunk_rows(700);
     let check = provision.check(|_| ()).await.unwrap();
     let range = |level, first, last| RowRange { level, first, last };
-    let mut right: Vec<RowRange> = (0..150).map(|n| range(0, 2 * n, 2 * n)).collect();
-    right.extend([range(1, 5, 5), range(1, 1000, 1999), range(2, 4990, 4999)]);
-    assert_eq!(check.missing, right);
+    let mut expected: Vec<RowRange> = (0..150).map(|n| range(0, 2 * n, 2 * n)).collect();
+    expected.extend([range(1, 5, 5), range(1, 1000, 1999), range(2, 4990, 4999)]);
+    assert_eq!(check.missing, expected);
     assert_eq!((check.missing_rows, check.extra_rows), (150 + 1001 + 10, 2));
     assert_eq!((check.buckets, &check.rows[..]), (5000, &[4850, 3999, 4990][..]));
     assert!(!check.is_clean());
@@ -117,23 +118,23 @@ async fn missing_rows_are_reported_and_repaired(engine: Engine) {
     assert!(database.check().await.is_clean());
 }
 
-/// A holder has locked a row in a chunk in which other rows are missing. On InnoDB, inserting an existing row would
-/// wait for its holder.
-async fn a_repair_waits_for_no_holder(engine: Engine) {
+/// A holder has locked a row in a chunk with missing rows. On InnoDB, an INSERT of the existing row would wait for the
+/// holder.
+async fn a_repair_does_not_wait_for_holders(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
     database.provisioner("&buckets=1000").await.run(|_| ()).await.unwrap();
     let locks = database.connect().await;
     let guard = locks.acquire(Target::user("u1").unwrap()).await.unwrap();
     let bucket = Target::user("u1").unwrap().bucket(Buckets::new(1000).unwrap());
-    let lose = format!(
+    let delete = format!(
         "DELETE FROM hier_lock_buckets WHERE level = 0 AND bucket IN ({}, {})",
         bucket - 1,
         bucket + 1
     );
-    database.outside().await.run(&lose).await;
+    database.outside().await.run(&delete).await;
     let provision = database.provisioner("").await;
-    let report = tokio::time::timeout(crate::support::GENEROUS, provision.repair(|_| ())).await;
-    assert_eq!(report.expect("the provisioner waits for the holder").unwrap().inserted, 2);
+    let report = tokio::time::timeout(crate::support::TEST_LIMIT, provision.repair(|_| ())).await;
+    assert_eq!(report.expect("the repair did not return within the limit").unwrap().inserted, 2);
     guard.release().await.unwrap();
     assert!(database.check().await.is_clean());
 }
@@ -170,7 +171,7 @@ async fn the_estimated_size_is_close_to_the_real_size(engine: Engine) {
         }
     };
     let ratio = bytes as f64 / estimate.bytes as f64;
-    assert!((0.8..1.25).contains(&ratio), "{bytes} bytes, estimate {}", estimate.bytes);
+    assert!((0.8..1.25).contains(&ratio), "{bytes} bytes, estimated {}", estimate.bytes);
 }
 
 async fn the_rate_limit_is_respected(engine: Engine) {
@@ -178,8 +179,8 @@ async fn the_rate_limit_is_respected(engine: Engine) {
     let provision = database.provisioner("&buckets=1000").await.max_rows_per_second(Some(2000));
     let begun = Instant::now();
     provision.run(|_| ()).await.unwrap();
-    // 3000 rows take 1.5 seconds; the pause after the last chunk, an eighth of that, is optional.
-    assert!(begun.elapsed() >= Duration::from_millis(1300), "{:?}", begun.elapsed());
+    // 3000 rows take 1.5 seconds, or an eighth of a second less without the pause after the last chunk.
+    assert!(begun.elapsed() >= Duration::from_millis(1300), "it took only {:?}", begun.elapsed());
     database.assert_rows(1000).await;
     assert!(database.check().await.is_clean());
 }
@@ -189,7 +190,7 @@ async fn only_one_provisioner_runs_at_a_time(engine: Engine) {
     let one = database.provisioner("&buckets=20000").await.chunk_rows(1000);
     let two = database.provisioner("&buckets=20000").await.chunk_rows(700);
     let (one, two) = tokio::join!(one.run(|_| ()), two.run(|_| ()));
-    // The second provisioner waited and found all rows.
+    // The second provisioner waited for the first, and found all rows.
     let mut inserted = [one.unwrap().inserted, two.unwrap().inserted];
     inserted.sort_unstable();
     assert_eq!(inserted, [0, 60_000]);
@@ -234,7 +235,7 @@ async fn advisory_keys_need_no_provisioning() {
     }
 }
 
-/// MariaDB can be started without the sequence engine, which generates numbers fastest.
+/// Provisioning uses the sequence engine of MariaDB, but a server can be started without it.
 #[tokio::test]
 async fn mariadb_without_the_sequence_engine_is_filled() {
     let options = ["--sequence=OFF"];

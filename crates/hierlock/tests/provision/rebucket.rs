@@ -1,7 +1,7 @@
-//! Changing the number of buckets while clients lock.
+//! Changes of the bucket count while clients lock.
 
 use crate::striped;
-use crate::support::GENEROUS;
+use crate::support::TEST_LIMIT;
 use hierlock::sql::ProvisionPhase;
 use hierlock::{Buckets, Hierlock, Mode, Target};
 use hierlock_sandbox::{Engine, on_each_server};
@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 on_each_server! {
-    no_holds_overlap_while_the_count_changes,
+    holds_do_not_overlap_during_a_rebucket,
+    clients_connect_while_the_table_is_altered,
     an_interrupted_rebucket_is_completed,
     a_rebucket_waits_for_a_holder_without_blocking_others,
     an_upgrade_during_a_rebucket_does_not_hang,
@@ -19,57 +20,59 @@ on_each_server! {
 const NODES: usize = 4;
 const CLIENTS: usize = 3;
 const TASKS: usize = 4;
-/// Tasks that connect again each time, and so read the agreement each time.
+/// Tasks that connect for each acquire, and so read the agreement each time.
 const RECONNECTING_TASKS: usize = 2;
 
 fn buckets(count: u32) -> Buckets {
     Buckets::new(count).unwrap()
 }
 
-/// Nodes that all tasks lock, and whether each is held at the moment.
+/// The nodes that all tasks lock.
 struct SharedNodes {
+    /// Whether each node is held at the moment.
     held: [AtomicBool; NODES],
-    /// How often each task has held a node.
-    turns: Vec<AtomicU64>,
-    over: AtomicBool,
+    /// The number of holds of each task.
+    holds: Vec<AtomicU64>,
+    is_over: AtomicBool,
 }
 
 impl SharedNodes {
     async fn work(&self, connect: impl AsyncFn() -> Hierlock, task: usize) {
         let mut node = task;
-        while !self.over.load(SeqCst) {
+        while !self.is_over.load(SeqCst) {
             let locks = connect().await;
             node = (node + 1) % NODES;
             let target = Target::resource("u1", "a1", &format!("r{node}")).unwrap();
             let guard = locks.acquire(target).await.unwrap();
-            assert!(!self.held[node].swap(true, SeqCst), "two hold r{node} at once");
+            assert!(!self.held[node].swap(true, SeqCst), "two tasks hold r{node} at once");
             tokio::task::yield_now().await;
             self.held[node].store(false, SeqCst);
             guard.release().await.unwrap();
-            self.turns[task].fetch_add(1, SeqCst);
+            self.holds[task].fetch_add(1, SeqCst);
         }
     }
 
-    /// Waits until each task has held some more nodes.
+    /// Waits until each task has had three more holds.
     async fn wait_for_progress(&self) {
-        let goals: Vec<u64> = self.turns.iter().map(|turns| turns.load(SeqCst) + 3).collect();
+        let goals: Vec<u64> = self.holds.iter().map(|holds| holds.load(SeqCst) + 3).collect();
         let polls = async {
-            while self.turns.iter().zip(&goals).any(|(turns, goal)| turns.load(SeqCst) < *goal) {
+            while self.holds.iter().zip(&goals).any(|(holds, goal)| holds.load(SeqCst) < *goal) {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        tokio::time::timeout(GENEROUS, polls).await.expect("a task is stuck");
+        let done = tokio::time::timeout(TEST_LIMIT, polls).await;
+        done.expect("a task did not get its locks within the limit");
     }
 }
 
-async fn no_holds_overlap_while_the_count_changes(engine: Engine) {
+async fn holds_do_not_overlap_during_a_rebucket(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
     database.provisioner("&buckets=500").await.run(|_| ()).await.unwrap();
-    let stubborn = database.try_connect("&buckets=500").await.unwrap();
+    let fixed_count = database.try_connect("&buckets=500").await.unwrap();
     let nodes = Arc::new(SharedNodes {
         held: Default::default(),
-        turns: (0..CLIENTS * TASKS + RECONNECTING_TASKS).map(|_| AtomicU64::new(0)).collect(),
-        over: AtomicBool::new(false),
+        holds: (0..CLIENTS * TASKS + RECONNECTING_TASKS).map(|_| AtomicU64::new(0)).collect(),
+        is_over: AtomicBool::new(false),
     });
     let mut tasks = tokio::task::JoinSet::new();
     for client in 0..CLIENTS {
@@ -81,10 +84,10 @@ async fn no_holds_overlap_while_the_count_changes(engine: Engine) {
             tasks.spawn(async move { nodes.work(connect, client * TASKS + task).await });
         }
     }
-    for newcomer in 0..RECONNECTING_TASKS {
+    for task in 0..RECONNECTING_TASKS {
         let (nodes, url) = (nodes.clone(), database.url.clone());
         let connect = async move || Hierlock::connect(&url).await.unwrap();
-        tasks.spawn(async move { nodes.work(connect, CLIENTS * TASKS + newcomer).await });
+        tasks.spawn(async move { nodes.work(connect, CLIENTS * TASKS + task).await });
     }
     nodes.wait_for_progress().await;
     for count in [3000, 40, 5000, 500, 777] {
@@ -94,18 +97,52 @@ async fn no_holds_overlap_while_the_count_changes(engine: Engine) {
         nodes.wait_for_progress().await;
         database.assert_rows(count).await;
     }
-    nodes.over.store(true, SeqCst);
+    nodes.is_over.store(true, SeqCst);
     while let Some(ended) = tasks.join_next().await {
         ended.unwrap();
     }
     assert!(database.check().await.is_clean());
-    let error = stubborn.acquire(Target::user("u1").unwrap()).await.unwrap_err();
+    let error = fixed_count.acquire(Target::user("u1").unwrap()).await.unwrap_err();
     assert!(error.to_string().contains("777 buckets, not 500"), "{error}");
     let error = database.try_connect("&buckets=500").await.unwrap_err();
     assert!(error.to_string().contains("777 buckets, not 500"), "{error}");
 }
 
-/// The state that MySQL and MariaDB leave if the client dies between the two statements.
+/// The failure this prevents: MariaDB listed the table without its storage engine during an ALTER TABLE, and the client that
+/// was just connecting reported a table without row locks.
+async fn clients_connect_while_the_table_is_altered(engine: Engine) {
+    let Some(database) = striped(engine).await else { return };
+    database.provisioner("&buckets=100").await.run(|_| ()).await.unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let altering = tokio::spawn({
+        let (is_over, mut outside) = (is_over.clone(), database.outside().await);
+        async move {
+            while !is_over.load(SeqCst) {
+                for names in ["level TO lvl", "lvl TO level"] {
+                    outside
+                        .run(&format!("ALTER TABLE hier_lock_buckets RENAME COLUMN {names}"))
+                        .await;
+                }
+            }
+        }
+    });
+    let mut clients = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let url = database.url.clone();
+        clients.spawn(async move {
+            for _ in 0..100 {
+                Hierlock::connect(&url).await.unwrap();
+            }
+        });
+    }
+    while let Some(ended) = clients.join_next().await {
+        ended.unwrap();
+    }
+    is_over.store(true, SeqCst);
+    altering.await.unwrap();
+}
+
+/// On MySQL and MariaDB a client can die between the rename of the column and the update of the agreement.
 async fn an_interrupted_rebucket_is_completed(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
     database.provisioner("&buckets=200").await.run(|_| ()).await.unwrap();
@@ -115,7 +152,7 @@ async fn an_interrupted_rebucket_is_completed(engine: Engine) {
     let provision = database.provisioner("").await;
     let message = provision.check(|_| ()).await.unwrap_err().to_string();
     assert!(message.contains("--rebucket 150"), "{message}");
-    // Rows were added and the column was renamed back: the rows above are the surplus of an interrupted change.
+    // The rows of 200 buckets are the surplus of the interrupted change.
     let report = provision.rebucket(buckets(150), |_| ()).await.unwrap();
     assert_eq!((report.inserted, report.deleted), (0, 150));
     database.assert_rows(150).await;
@@ -145,7 +182,7 @@ async fn a_rebucket_waits_for_a_holder_without_blocking_others(engine: Engine) {
             provision.rebucket(buckets(250), progress).await
         }
     });
-    // The rename gives way: others get the lock while it waits for the holder.
+    // Others get locks while the rename waits for the holder, because it pauses between attempts.
     let others = async {
         while waits.load(SeqCst) < 2 {
             let guard = locks.acquire(Target::user("u2").unwrap()).await.unwrap();
@@ -153,17 +190,18 @@ async fn a_rebucket_waits_for_a_holder_without_blocking_others(engine: Engine) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(GENEROUS, others).await.expect("others wait behind the rename");
+    let done = tokio::time::timeout(TEST_LIMIT, others).await;
+    done.expect("the acquires of others did not return within the limit");
     assert!(!change.is_finished());
     held.release().await.unwrap();
-    let report = tokio::time::timeout(GENEROUS, change).await.unwrap().unwrap().unwrap();
+    let report = tokio::time::timeout(TEST_LIMIT, change).await.unwrap().unwrap().unwrap();
     assert_eq!(report.inserted, 450);
     database.assert_rows(250).await;
     drop(locks.acquire(Target::user("u1").unwrap()).await.unwrap());
 }
 
-/// The rename waits for the guard, and the next statement of the guard might wait behind the rename: a cycle that
-/// only the server can detect.
+/// The rename waits for the guard, and the next statement of the guard can wait behind the rename. Only the server can detect
+/// that cycle.
 async fn an_upgrade_during_a_rebucket_does_not_hang(engine: Engine) {
     let Some(database) = striped(engine).await else { return };
     database.provisioner("&buckets=100").await.run(|_| ()).await.unwrap();
@@ -188,17 +226,18 @@ async fn an_upgrade_during_a_rebucket_does_not_hang(engine: Engine) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(GENEROUS, until(1)).await.unwrap();
-    // Its next attempt comes soon and lasts two seconds, so the upgrade overlaps with it.
+    tokio::time::timeout(TEST_LIMIT, until(1)).await.unwrap();
+    // The next attempt of the rename comes soon and lasts two seconds, so the upgrade overlaps with it.
     tokio::time::sleep(Duration::from_millis(800)).await;
-    let upgraded =
-        tokio::time::timeout(GENEROUS, guard.upgrade()).await.expect("the upgrade hangs");
+    let upgraded = tokio::time::timeout(TEST_LIMIT, guard.upgrade())
+        .await
+        .expect("the upgrade did not return within the limit");
     // PostgreSQL grants the upgrade, MariaDB refuses it. MySQL ends the guard's transaction, and the guard must
     // report that.
     match upgraded {
         Err(error) if error.is_lost() => {
             assert_eq!(engine, Engine::Mysql, "{error}");
-            assert!(tokio::time::timeout(GENEROUS, guard.lost()).await.unwrap().is_lost());
+            assert!(tokio::time::timeout(TEST_LIMIT, guard.lost()).await.unwrap().is_lost());
         }
         other => {
             assert!(other.is_ok() || other.is_err_and(|error| error.is_deadlock()));
@@ -209,6 +248,6 @@ async fn an_upgrade_during_a_rebucket_does_not_hang(engine: Engine) {
             guard.release().await.unwrap();
         }
     }
-    tokio::time::timeout(GENEROUS, change).await.unwrap().unwrap().unwrap();
+    tokio::time::timeout(TEST_LIMIT, change).await.unwrap().unwrap().unwrap();
     drop(locks.acquire(leaf).await.unwrap());
 }

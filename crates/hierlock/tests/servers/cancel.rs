@@ -2,7 +2,7 @@
 //! connection is clean and used again. All of this is read from the server.
 
 use crate::support::{
-    Database, GENEROUS, Outside, Setup, in_order, on_each_engine, on_every_setup, target,
+    Database, OutsideSession, Setup, TEST_LIMIT, in_order, on_each_engine, on_every_setup, target,
 };
 use hierlock::Target;
 use hierlock::sql::Strategy;
@@ -12,7 +12,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-/// It takes less than 200 ms on an idle machine, usually less than 10. A machine that also compiles needs more.
+/// The limit for cleaning up. It takes less than 200 ms on an idle machine, usually less than 10.
 const CLEAN_UP_TIMEOUT: Duration = Duration::from_secs(2);
 
 on_every_setup!(
@@ -30,13 +30,13 @@ fn three_targets() -> [Target; 3] {
 }
 
 /// Waits until only `left` sessions are busy, and checks that this did not take long.
-async fn assert_cleaned_up(outside: &mut Outside, left: usize, what: &str) {
+async fn assert_cleaned_up(outside: &mut OutsideSession, left: usize, case: &str) {
     let took = outside.until_busy(left).await;
-    println!("{what}: gone from the server after {took:?}");
-    assert!(took < CLEAN_UP_TIMEOUT, "{what}: {took:?}");
+    println!("{case}: gone from the server after {took:?}");
+    assert!(took < CLEAN_UP_TIMEOUT, "{case}: cleaning up took {took:?}");
 }
 
-/// A dropped waiter must not get the lock later, nor keep what it had taken.
+/// A dropped waiter must not get the lock later, nor keep the locks that it had taken.
 async fn a_dropped_or_timed_out_wait_ends_on_the_server(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let (locks, others) = (database.connect().await, database.connect().await);
@@ -53,13 +53,13 @@ async fn a_dropped_or_timed_out_wait_ends_on_the_server(setup: Setup) {
     waiting.abort();
     assert_cleaned_up(&mut outside, 1, "dropped").await;
 
-    // After a timeout nothing is left by the time of the error.
+    // When an acquire returns a timeout, nothing is left on the server.
     let within = Duration::from_millis(60);
     let late = locks.request_all(three_targets()).within(within).acquire().await;
     assert!(late.unwrap_err().is_timeout());
-    assert_cleaned_up(&mut outside, 1, "too late").await;
+    assert_cleaned_up(&mut outside, 1, "timed out").await;
 
-    // Its connection is still usable and clean.
+    // The connection is still usable and clean.
     drop(locks.acquire(target("u2")).await.unwrap());
     held.release().await.unwrap();
     drop(locks.acquire(target("u1")).await.unwrap());
@@ -93,7 +93,7 @@ async fn cancelling_at_every_poll_leaves_the_server_clean(setup: Setup) {
             slowest = slowest.max(outside.until_busy(usize::from(is_held)).await);
         }
         println!("dropped after any poll, held {is_held}: gone after {slowest:?} at most");
-        assert!(slowest < CLEAN_UP_TIMEOUT, "{slowest:?}");
+        assert!(slowest < CLEAN_UP_TIMEOUT, "cleaning up took {slowest:?}");
         if let Some(held) = held {
             held.release().await.unwrap();
         }
@@ -102,15 +102,15 @@ async fn cancelling_at_every_poll_leaves_the_server_clean(setup: Setup) {
     drop(locks.acquire(target("u1")).await.unwrap());
 }
 
-/// Five hundred acquires are dropped at every possible moment on one connection. In the end it is still the same
-/// connection, not killed, and clean.
+/// Five hundred acquires on one connection are dropped at different moments. The connection must survive all of them, and be
+/// clean.
 async fn many_cancelled_waits_leave_the_connection_clean(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let locks = database.connect_with("connections=1").await;
     let others = database.connect().await;
     let mut outside = database.outside().await;
     let guard = locks.acquire(target("u2")).await.unwrap();
-    let before = outside.the_busy_one().await;
+    let before = outside.busy_session().await;
     guard.release().await.unwrap();
     let held = others.acquire(target("u1/a1/r9")).await.unwrap();
     let begun = Instant::now();
@@ -120,7 +120,7 @@ async fn many_cancelled_waits_leave_the_connection_clean(setup: Setup) {
             until_idle(&locks).await;
         }
         let acquire = async {
-            // Some find everything free, and are dropped while they hold it or just before.
+            // Every fifth finds its node free, and is dropped while it holds the lock or just before.
             match round % 5 {
                 0 => drop(locks.acquire(target("u3/a1")).await.unwrap()),
                 _ => drop(locks.acquire_all(three_targets()).await.unwrap()),
@@ -136,17 +136,17 @@ async fn many_cancelled_waits_leave_the_connection_clean(setup: Setup) {
     guard.release().await.unwrap();
     held.release().await.unwrap();
     outside.until_busy(0).await;
-    // The connection was never killed: it is still the first one.
+    // The session was never killed: its process id has not changed.
     let _guard = locks.acquire(target("u1")).await.unwrap();
-    assert_eq!(outside.the_busy_one().await, before);
+    assert_eq!(outside.busy_session().await, before);
 }
 
-/// A guard whose extension is dropped while waiting holds exactly what it held before.
+/// A guard whose waiting extension is dropped holds exactly what it held before.
 async fn a_cancelled_extension_ends_on_the_server(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let (locks, others) = (database.connect().await, database.connect().await);
     let mut outside = database.outside().await;
-    // Higher slots than those of the guard, because only then an extension waits on every backend.
+    // The extension wants a higher slot than the guard's, because only then it waits on every backend.
     let (first, second) = in_order(&locks);
     let held = others.acquire(second.clone()).await.unwrap();
     let mut guard = locks.acquire(first.clone()).await.unwrap();
@@ -192,11 +192,11 @@ async fn an_extension_granted_after_its_drop_is_released(setup: Setup) {
                 done = &mut extend => panic!("granted although the node is held: {done:?}"),
                 () = until_waiting(&locks, 1) => {}
             }
-            // From here on nobody polls it.
+            // From here on the future is not polled.
             other.release().await.unwrap();
-            // If it is held although the other session is gone, the extension was granted.
-            while let Some(stolen) = others.try_acquire(second.clone()).await.unwrap() {
-                stolen.release().await.unwrap();
+            // If the node is locked although the other guard is released, the extension was granted.
+            while let Some(guard) = others.try_acquire(second.clone()).await.unwrap() {
+                guard.release().await.unwrap();
             }
         }
         until_free(&others, &second.to_string()).await;
@@ -206,7 +206,7 @@ async fn an_extension_granted_after_its_drop_is_released(setup: Setup) {
     }
 }
 
-/// An idle connection on PostgreSQL may already be in the next transaction. It must leave it soon.
+/// An idle connection on PostgreSQL may have begun the next transaction. It must end that soon.
 #[tokio::test]
 async fn an_idle_connection_leaves_its_transaction() {
     let setup = Setup { engine: Engine::Postgres, strategy: Strategy::Advisory };
@@ -219,7 +219,7 @@ async fn an_idle_connection_leaves_its_transaction() {
                     datname = current_database()";
         let begun = Instant::now();
         while outside.number(idle).await > 0 {
-            assert!(begun.elapsed() < GENEROUS, "the session stays in a transaction");
+            assert!(begun.elapsed() < TEST_LIMIT, "the idle session did not end its transaction");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }

@@ -1,4 +1,4 @@
-//! Other processes: this test binary starts itself again, once for each role that a test needs.
+//! Child processes: this test binary starts itself again, once for each role that a test needs.
 
 use crate::soak;
 use crate::support::target;
@@ -15,7 +15,7 @@ const ARGUMENT: &str = "HIERLOCK_TEST_ARGUMENT";
 const LINE_PREFIX: &str = "child> ";
 pub(crate) const INCREMENTS: u64 = 12;
 
-/// Another process. Dropping it kills the process.
+/// A child process. Dropping it kills the process.
 pub(crate) struct ChildProcess {
     process: Child,
     input: Option<ChildStdin>,
@@ -23,7 +23,7 @@ pub(crate) struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts a process in a role. The argument is what it locks, or where it writes.
+    /// Starts a process in a role. The argument is the node to lock, or the file to write.
     pub(crate) fn spawn(role: &str, url: &str, argument: impl AsRef<Path>) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "child_process::run_role_of_another_test", "--nocapture"])
@@ -44,12 +44,12 @@ impl ChildProcess {
     }
 
     /// Reads the next line and checks it.
-    pub(crate) fn expect_line(&mut self, wanted: &str) {
+    pub(crate) fn expect_line(&mut self, expected: &str) {
         let line = self.output.find_map(|line| {
             let line = line.unwrap();
-            line.split_once(LINE_PREFIX).map(|(_, said)| said.to_owned())
+            line.split_once(LINE_PREFIX).map(|(_, text)| text.to_owned())
         });
-        assert_eq!(line.as_deref(), Some(wanted));
+        assert_eq!(line.as_deref(), Some(expected));
     }
 
     pub(crate) fn kill(mut self) {
@@ -76,7 +76,7 @@ fn print_line(line: &str) {
     println!("\n{LINE_PREFIX}{line}");
 }
 
-/// Does nothing unless another test has started it.
+/// Plays the role that another test has started this process for. Does nothing otherwise.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn run_role_of_another_test() {
     let (Ok(role), Ok(url), Ok(argument)) =
@@ -109,7 +109,7 @@ async fn run_role_of_another_test() {
         "adder" => increment(&locks, Path::new(&argument)).await,
         "holder on command" => hold_on_command(&locks),
         "soak" => soak::run_workers(&locks, Path::new(&argument)).await,
-        other => panic!("{other}"),
+        other => panic!("unknown role `{other}`"),
     }
 }
 
@@ -124,7 +124,7 @@ async fn increment(locks: &Hierlock, counter: &Path) {
     }
 }
 
-/// Reads targets from standard input and holds them one at a time. An empty line releases.
+/// Reads targets from standard input and holds them one at a time. An empty line releases the last one.
 fn hold_on_command(locks: &Hierlock) {
     let mut held: Option<Guard> = None;
     for line in std::io::stdin().lines().map(Result::unwrap) {

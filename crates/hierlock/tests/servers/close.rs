@@ -1,7 +1,9 @@
 //! A program that ends leaves nothing on the server: `close` waits until everything is released. Each program here
 //! is a runtime of its own, which is dropped when the program ends.
 
-use crate::support::{Database, GENEROUS, Outside, Setup, in_order, on_each_engine, target};
+use crate::support::{
+    Database, OutsideSession, Setup, TEST_LIMIT, in_order, on_each_engine, target,
+};
 use hierlock::sql::Strategy;
 use hierlock::{Hierlock, blocking};
 use hierlock_conformance::{is_free, until_free, until_waiting};
@@ -9,7 +11,7 @@ use hierlock_sandbox::Engine;
 use hierlock_sandbox::proxy::{Fault, FaultTrigger, NetworkMode, Proxy};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Handle};
 
 const SHORT_KEEP_ALIVE: &str = "keep_alive_ms=100&silence_ms=1000";
 const LONG_KEEP_ALIVE: &str = "keep_alive_ms=3600000&silence_ms=1000";
@@ -29,18 +31,21 @@ async fn run_program<W: Future<Output = ()>>(work: impl FnOnce() -> W + Send + '
 }
 
 async fn connect(url: &str, parameters: &str) -> Hierlock {
-    Hierlock::connect(&format!("{url}&{parameters}")).await.unwrap()
+    crate::support::connect(&format!("{url}&{parameters}")).await
 }
 
-/// Waits until exactly `count` of our sessions are left.
-async fn wait_for_sessions(outside: &mut Outside, count: usize) {
+/// Waits until the database has exactly `count` other sessions.
+async fn wait_for_sessions(outside: &mut OutsideSession, count: usize) {
     let begun = Instant::now();
     loop {
         let sessions = outside.sessions().await;
         if sessions.len() == count {
             return;
         }
-        assert!(begun.elapsed() < GENEROUS, "there are {sessions:?}, not {count}");
+        assert!(
+            begun.elapsed() < TEST_LIMIT,
+            "expected {count} sessions within the limit, found {sessions:?}"
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -57,19 +62,19 @@ async fn close_ends_a_lost_session(setup: Setup) {
     run_program(move || async move {
         let locks = connect(&network.url, SHORT_KEEP_ALIVE).await;
         let guard = locks.acquire(target("u1/a1")).await.unwrap();
-        network.reset_clients();
-        let lost = tokio::time::timeout(GENEROUS, guard.lost())
+        network.reset_clients().await;
+        let lost = tokio::time::timeout(TEST_LIMIT, guard.lost())
             .await
             .expect("the loss was never reported");
         assert!(lost.is_lost(), "{lost}");
-        locks.close(GENEROUS).await.unwrap();
+        locks.close(TEST_LIMIT).await.unwrap();
     })
     .await;
     until_free(&others, "u1").await;
     wait_for_sessions(&mut outside, before).await;
 }
 
-/// The same if the task that releases a dropped guard notices the loss.
+/// The task that releases a dropped guard notices the loss, and `close` waits until the old session is ended.
 async fn close_ends_the_session_of_a_dropped_guard(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let (others, mut outside) = (database.connect().await, database.outside().await);
@@ -80,9 +85,9 @@ async fn close_ends_the_session_of_a_dropped_guard(setup: Setup) {
         // The blocking API has `close` too.
         let locks = blocking::Hierlock::connect(&url).unwrap();
         let guard = locks.acquire(target("u1/a1")).unwrap();
-        network.reset_clients();
+        Handle::current().block_on(network.reset_clients());
         drop(guard);
-        locks.close(GENEROUS).unwrap();
+        locks.close(TEST_LIMIT).unwrap();
     })
     .await
     .unwrap();
@@ -103,11 +108,11 @@ async fn close_cancels_a_dropped_wait(setup: Setup) {
             _ = locks.acquire(target("u1")) => panic!("granted although the node is held"),
             () = until_waiting(&locks, 1) => {}
         }
-        locks.close(GENEROUS).await.unwrap();
+        locks.close(TEST_LIMIT).await.unwrap();
     })
     .await;
     // Only the holder is left; a session that has just been closed may be seen ending.
-    outside.the_busy_one().await;
+    outside.busy_session().await;
     held.release().await.unwrap();
 }
 
@@ -117,20 +122,20 @@ async fn close_times_out_if_the_server_is_unreachable(setup: Setup) {
     let locks = connect(&proxy.url, SHORT_KEEP_ALIVE).await;
     let guard = locks.acquire(target("u1/a1")).await.unwrap();
     proxy.set_mode(NetworkMode::Stalls);
-    tokio::time::timeout(GENEROUS, guard.lost()).await.expect("the loss was never reported");
+    tokio::time::timeout(TEST_LIMIT, guard.lost()).await.expect("the loss was never reported");
     let begun = Instant::now();
     let error = locks.close(Duration::from_millis(100)).await.unwrap_err();
     assert!(error.is_timeout() && error.to_string().contains("could not be told"), "{error}");
-    assert!(begun.elapsed() < GENEROUS / 2, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < TEST_LIMIT / 2, "close took {:?}", begun.elapsed());
     // A second call waits again.
     proxy.set_mode(NetworkMode::Passes);
-    locks.close(GENEROUS).await.unwrap();
-    // A stopped server has no sessions, so nobody waits for ever.
+    locks.close(TEST_LIMIT).await.unwrap();
+    // A stopped server has no sessions, so `close` does not wait for them.
     let guard = locks.acquire(target("u1/a1")).await.unwrap();
     proxy.set_mode(NetworkMode::Drops);
-    tokio::time::timeout(GENEROUS, guard.lost()).await.expect("the loss was never reported");
+    tokio::time::timeout(TEST_LIMIT, guard.lost()).await.expect("the loss was never reported");
     drop(proxy);
-    locks.close(GENEROUS).await.unwrap();
+    locks.close(TEST_LIMIT).await.unwrap();
 }
 
 async fn close_keeps_guards_and_the_client_usable(setup: Setup) {
@@ -138,12 +143,12 @@ async fn close_keeps_guards_and_the_client_usable(setup: Setup) {
     let (locks, mut outside) = (database.connect().await, database.outside().await);
     let guard = locks.acquire(target("u1")).await.unwrap();
     drop(locks.acquire(target("u2")).await.unwrap());
-    locks.close(GENEROUS).await.unwrap();
+    locks.close(TEST_LIMIT).await.unwrap();
     wait_for_sessions(&mut outside, 1).await;
     assert!(locks.try_acquire(target("u1")).await.unwrap().is_none());
     drop(locks.acquire(target("u2")).await.unwrap());
     guard.release().await.unwrap();
-    locks.close(GENEROUS).await.unwrap();
+    locks.close(TEST_LIMIT).await.unwrap();
     wait_for_sessions(&mut outside, 0).await;
 }
 
@@ -161,7 +166,7 @@ async fn close_ends_the_session_that_inserts_rows() {
         let Some(database) = Database::new(setup).await else { continue };
         let mut outside = database.outside().await;
         let proxy = Proxy::before(&database.url).await;
-        // The proxy has to read the traffic.
+        // Without TLS, because the proxy has to read the traffic.
         let plain = match engine {
             Engine::Postgres => "sslmode=disable",
             Engine::Mysql | Engine::Mariadb => "ssl-mode=disabled",
@@ -175,7 +180,7 @@ async fn close_ends_the_session_that_inserts_rows() {
         // The hold is on another connection.
         assert!(!is_free(&database.connect().await, &first.to_string()).await);
         guard.release().await.unwrap();
-        locks.close(GENEROUS).await.unwrap();
+        locks.close(TEST_LIMIT).await.unwrap();
         wait_for_sessions(&mut outside, 0).await;
     }
 }

@@ -1,9 +1,9 @@
-//! Connecting to a server: by socket, with TLS, beside the program's own pool; and through a pooler, which is
-//! refused.
+//! Connecting to a server: by socket, with TLS, beside the program's own pool, and through a pooler, which is refused.
 
-use crate::support::{Database, Outside, Setup, server};
+use crate::support::{Database, OutsideSession, Setup, server};
+use hierlock::checks::Severity;
 use hierlock::sql::{Provision, Scope, Strategy, sqlx};
-use hierlock::{Hierarchy, Hierlock, Mode, Target};
+use hierlock::{Diagnosis, Hierarchy, Hierlock, Mode, Target};
 use hierlock_sandbox::{Engine, Sandbox, Server};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -14,10 +14,10 @@ fn target(path: &str) -> Target {
     path.parse().unwrap()
 }
 
-/// Acquires and releases once, and sees the lock of another client.
-async fn assert_works(url: &str, other: &str) {
+/// Checks that clients of both URLs exclude each other.
+async fn assert_works(url: &str, other_url: &str) {
     let (locks, others) =
-        (Hierlock::connect(url).await.unwrap(), Hierlock::connect(other).await.unwrap());
+        (Hierlock::connect(url).await.unwrap(), Hierlock::connect(other_url).await.unwrap());
     let guard = locks.acquire(target("u1/a1")).await.unwrap();
     assert!(others.try_acquire(target("u1")).await.unwrap().is_none());
     guard.release().await.unwrap();
@@ -27,9 +27,9 @@ async fn assert_works(url: &str, other: &str) {
 /// Returns the sandbox of a server, unless the server is external.
 fn sandbox(engine: Engine) -> Option<&'static Sandbox> {
     match server(engine)? {
-        Server::Own(sandbox) => Some(sandbox),
-        Server::Given { .. } => {
-            eprintln!("skipped, because {engine} was given, and its files are not ours");
+        Server::Sandbox(sandbox) => Some(sandbox),
+        Server::External { .. } => {
+            eprintln!("skipped, because {engine} is an external server whose files are not known");
             None
         }
     }
@@ -79,15 +79,17 @@ async fn no_output_contains_the_password() {
     let database = hierlock::database::Database::connect(&url).await.unwrap();
     let pool = sqlx::PgPool::connect(&url).await.unwrap();
     let beside = Hierlock::beside(&pool).await.unwrap();
-    let wrong = ["?tabel=x", "?strategy=x", "0/x", "?sslmode=x"];
     let mut errors = Vec::new();
-    for wrong in wrong {
-        errors.push(Hierlock::connect(&format!("{url}{wrong}")).await.unwrap_err());
+    for mistake in ["?tabel=x", "?strategy=x", "0/x", "?sslmode=x"] {
+        errors.push(Hierlock::connect(&format!("{url}{mistake}")).await.unwrap_err());
     }
-    let shown = format!("{locks:?} {guard:?} {provision:?} {database:?} {beside:?} {errors:?}");
-    let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    assert!(!shown.contains("s3cret") && !told.concat().contains("s3cret"), "{shown} {told:?}");
-    assert!(told[0].contains("did you mean `table`?"), "{told:?}");
+    let debug = format!("{locks:?} {guard:?} {provision:?} {database:?} {beside:?} {errors:?}");
+    let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert!(
+        !debug.contains("s3cret") && !messages.concat().contains("s3cret"),
+        "{debug} {messages:?}"
+    );
+    assert!(messages[0].contains("did you mean `table`?"), "{messages:?}");
     let error = Hierlock::builder().table("a-b").beside(&pool).await.unwrap_err();
     assert!(
         error.to_string().contains("`table`") && !format!("{error:?}").contains("s3cret"),
@@ -98,7 +100,7 @@ async fn no_output_contains_the_password() {
 #[tokio::test]
 async fn tls_is_used_if_requested() {
     if let Some(sandbox) = sandbox(Engine::Mysql) {
-        let mut outside = Outside::connect(sandbox.url()).await;
+        let mut outside = OutsideSession::connect(sandbox.url()).await;
         outside.run("CREATE USER IF NOT EXISTS tls@'127.0.0.1' REQUIRE SSL").await;
         outside.run("GRANT ALL ON *.* TO tls@'127.0.0.1'").await;
         let (_, port, database) = split_url(sandbox.url());
@@ -115,7 +117,7 @@ async fn tls_is_used_if_requested() {
     let options = [option("ssl-cert", "server.crt"), option("ssl-key", "server.key")];
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     if let Some(sandbox) = Sandbox::for_tests_with(Engine::Mariadb, &options) {
-        let mut outside = Outside::connect(sandbox.url()).await;
+        let mut outside = OutsideSession::connect(sandbox.url()).await;
         outside.run("CREATE USER tls@'127.0.0.1' REQUIRE SSL").await;
         outside.run("GRANT ALL ON *.* TO tls@'127.0.0.1'").await;
         let (_, port, database) = split_url(sandbox.url());
@@ -127,7 +129,7 @@ async fn tls_is_used_if_requested() {
         assert!(Hierlock::connect(&url("VERIFY_CA")).await.is_err());
     }
     if let Some(sandbox) = Sandbox::for_tests(Engine::Postgres) {
-        let mut outside = Outside::connect(sandbox.url()).await;
+        let mut outside = OutsideSession::connect(sandbox.url()).await;
         let data = outside.rows("SHOW data_directory").await[0][0].clone();
         make_certificate(Path::new(&data));
         outside.run("ALTER SYSTEM SET ssl = on").await;
@@ -136,14 +138,16 @@ async fn tls_is_used_if_requested() {
         // The reload takes effect after a moment.
         let begun = Instant::now();
         while Hierlock::connect(&url("require")).await.is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(30), "TLS is never there");
+            assert!(begun.elapsed() < Duration::from_secs(30), "the server did not enable TLS");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let locks = Hierlock::connect(&url("require")).await.unwrap();
         let _guard = locks.acquire(target("u1")).await.unwrap();
         let plain = "SELECT count(*)::text FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) \
-                     WHERE application_name = 'hierlock' AND NOT ssl";
+                     WHERE application_name LIKE '%@%:%' AND NOT ssl";
         assert_eq!(outside.number(plain).await, 0);
+        let encrypted = plain.replace("NOT ssl", "ssl");
+        assert!(outside.number(&encrypted).await > 0);
         assert!(Hierlock::connect(&url("verify-full")).await.is_err());
     }
 }
@@ -151,7 +155,7 @@ async fn tls_is_used_if_requested() {
 /// Creates a self-signed certificate in the server's data directory.
 fn make_certificate(data: &Path) {
     let [key, certificate] = ["server.key", "server.crt"].map(|name| data.join(name));
-    let made = Command::new("openssl")
+    let status = Command::new("openssl")
         .args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=x"])
         .arg("-keyout")
         .arg(&key)
@@ -159,7 +163,7 @@ fn make_certificate(data: &Path) {
         .arg(&certificate)
         .stderr(Stdio::null())
         .status();
-    assert!(made.expect("openssl is installed").success());
+    assert!(status.expect("openssl is installed").success());
     let owner = std::fs::metadata(data).unwrap();
     for path in [key, certificate] {
         use std::os::unix::fs::MetadataExt;
@@ -184,8 +188,8 @@ async fn a_client_locks_beside_the_pool_of_a_program() {
                 let pool =
                     sqlx::MySqlPool::connect(&url.replacen("mariadb", "mysql", 1)).await.unwrap();
                 let advisory = Hierlock::builder().strategy(Strategy::Advisory);
-                let wrong = advisory.beside(&pool).await.unwrap_err();
-                assert!(wrong.is_usage() && wrong.to_string().contains("advisory"), "{wrong}");
+                let error = advisory.beside(&pool).await.unwrap_err();
+                assert!(error.is_usage() && error.to_string().contains("advisory"), "{error}");
                 builder.beside(&pool).await.unwrap()
             }
         };
@@ -225,8 +229,8 @@ async fn builder_options_equal_url_parameters() {
         assert!(error.to_string().contains("all connections of this client are in use"), "{error}");
         guard.release().await.unwrap();
 
-        let twice = builder.clone().connect(&format!("{url}?connections=1")).await.unwrap_err();
-        assert!(twice.is_usage() && twice.to_string().contains("`connections`"), "{twice}");
+        let error = builder.clone().connect(&format!("{url}?connections=1")).await.unwrap_err();
+        assert!(error.is_usage() && error.to_string().contains("`connections`"), "{error}");
         let other = Hierarchy::new(["org", "team"]).unwrap();
         let error = builder.clone().hierarchy(other).connect_sql(url).await.unwrap_err();
         assert!(error.to_string().contains("user/account/resource"), "{error}");
@@ -236,7 +240,7 @@ async fn builder_options_equal_url_parameters() {
     }
 }
 
-/// Without a server there is no client that can lock in transactions.
+/// Only clients of servers can lock in transactions.
 #[tokio::test]
 async fn connect_sql_accepts_only_servers() {
     for url in ["memory:", "file:/nowhere/x.lock"] {
@@ -258,7 +262,7 @@ impl Drop for PgBouncer {
     }
 }
 
-/// Returns `None` if pgbouncer is not installed, except in CI.
+/// Starts pgbouncer. Returns `None` if it is not installed, except in CI.
 fn start_pgbouncer(sandbox: &Sandbox, mode: &str, port: u16) -> Option<PgBouncer> {
     let directory = tempfile::tempdir().unwrap();
     let (user, server_port, database) = split_url(sandbox.url());
@@ -286,7 +290,7 @@ fn start_pgbouncer(sandbox: &Sandbox, mode: &str, port: u16) -> Option<PgBouncer
     }
 }
 
-/// Through a transaction pooler a cancel could hit somebody else's transaction.
+/// Through a transaction pooler a cancel could hit another client's transaction.
 #[tokio::test]
 async fn a_transaction_pooler_is_refused() {
     let Some(sandbox) = sandbox(Engine::Postgres) else { return };
@@ -312,6 +316,10 @@ async fn a_transaction_pooler_is_refused() {
             _ => {
                 let error = outcome.unwrap_err();
                 assert!(error.to_string().contains("pool_mode"), "{error}");
+                let diagnosis = Diagnosis::of(&url, Hierarchy::default(), 1).await.unwrap();
+                let mut found = diagnosis.findings.iter();
+                let pooler = found.find(|finding| finding.check.name == "pooler").unwrap();
+                assert_eq!(pooler.severity, Severity::Problem, "{diagnosis:?}");
             }
         }
     }
@@ -336,8 +344,8 @@ async fn schemas_do_not_share_locks() {
         let mut guards = Vec::new();
         for (locks, others) in &schemas {
             let held = attempt(locks).await;
-            guards.push(held.unwrap_or_else(|| panic!("{mode:?}: excluded by another schema")));
-            assert!(attempt(others).await.is_none(), "{mode:?}: two in one schema");
+            guards.push(held.unwrap_or_else(|| panic!("{mode:?}: blocked by another schema")));
+            assert!(attempt(others).await.is_none(), "{mode:?}: two holders in one schema");
         }
         for guard in guards {
             guard.release().await.unwrap();

@@ -1,8 +1,9 @@
-//! Every network fault, at every lock operation, on every server. Three things always hold: a client that is told
-//! that it holds a lock does hold it; no lock and no session of ours is left on the server; and nobody waits for
-//! ever.
+//! Every network fault, at every lock operation, on every server. Three rules must hold: a client with a guard holds the
+//! lock; no lock and no session is left on the server; and every operation ends.
 
-use crate::support::{Database, GENEROUS, Outside, Setup, in_order, on_each_engine, target};
+use crate::support::{
+    Database, OutsideSession, Setup, TEST_LIMIT, connect, in_order, on_each_engine, target,
+};
 use hierlock::{Guard, Hierlock, Target};
 use hierlock_conformance::{is_free, until_free};
 use hierlock_sandbox::proxy::{Fault, FaultTrigger, NetworkMode, Proxy};
@@ -34,14 +35,15 @@ async fn no_fault_at_any_operation_leaves_a_lock(setup: Setup) {
     let before = outside.sessions().await.len();
     for fault in Fault::ALL {
         for operation in OPERATIONS {
-            // The first request of an operation, and the second: preparing and running a statement are two.
+            // The fault hits the first or the second request: preparing and running a statement are two.
             for skip in [0, 1] {
-                let case = format!("{fault:?} at {operation:?}, after {skip}");
-                let case = Case { name: case, database: &database, others: &others };
-                let tried = case.run(fault, operation, skip);
-                let proxy = tokio::time::timeout(GENEROUS, tried).await;
-                let proxy = proxy.unwrap_or_else(|_| panic!("{}: it does not end", case.name));
-                // The network still hides the client's end from the server.
+                let name = format!("{fault:?} at {operation:?}, after {skip} requests");
+                let case = Case { name, database: &database, others: &others };
+                let run = case.run(fault, operation, skip);
+                let proxy = tokio::time::timeout(TEST_LIMIT, run).await;
+                let proxy =
+                    proxy.unwrap_or_else(|_| panic!("{}: did not end within the limit", case.name));
+                // The open proxy still hides the end of the client from the server.
                 case.check_nothing_is_left(&mut outside, before).await;
                 drop(proxy);
             }
@@ -65,19 +67,19 @@ impl Case<'_> {
             // The fault also hits connecting.
             proxy.set_mode(NetworkMode::SplitsBytes);
         }
-        let locks = Hierlock::connect(&format!("{}&{URL_PARAMETERS}", proxy.url)).await.unwrap();
+        let locks = connect(&format!("{}&{URL_PARAMETERS}", proxy.url)).await;
         let (first, second) = in_order(&locks);
-        let strike = || proxy.inject(FaultTrigger::After(skip), fault);
+        let inject = || proxy.inject(FaultTrigger::After(skip), fault);
         match operation {
             Operation::Acquire => {
-                strike();
-                // It holds nothing that could be lost, so it continues.
+                inject();
+                // The acquire holds nothing that could be lost, so it continues after the fault.
                 let guard = locks.acquire(first.clone()).await;
                 let guard = guard.unwrap_or_else(|error| panic!("{name}: {error}"));
                 self.check_held_and_release(guard, &[first]).await;
             }
             Operation::Try => {
-                strike();
+                inject();
                 match locks.try_acquire(first.clone()).await {
                     Ok(Some(guard)) => self.check_held_and_release(guard, &[first]).await,
                     Ok(None) => panic!("{name}: blocked by its own client"),
@@ -85,12 +87,12 @@ impl Case<'_> {
                 }
             }
             Operation::Extend => {
-                // A spare session is open, because nobody can end a session that is cut while it is being opened:
-                // its id is not known yet.
+                // A spare session is open, because a session that is cut while it is being opened cannot be ended: its
+                // process id is not known yet.
                 let spare = locks.acquire(second.clone()).await.unwrap();
                 let mut guard = locks.acquire(first.clone()).await.unwrap();
                 spare.release().await.unwrap();
-                strike();
+                inject();
                 match guard.extend([second.clone()]).await {
                     Ok(()) => self.check_held_and_release(guard, &[first, second]).await,
                     Err(error) if error.is_lost() => {
@@ -104,19 +106,19 @@ impl Case<'_> {
             }
             Operation::Release => {
                 let guard = locks.acquire(first).await.unwrap();
-                strike();
+                inject();
                 if let Err(error) = guard.release().await {
                     assert!(error.is_lost(), "{name}: {error}");
                 }
             }
         }
-        let closed = locks.close(GENEROUS).await;
+        let closed = locks.close(TEST_LIMIT).await;
         closed.unwrap_or_else(|error| panic!("{name}: {error}"));
         proxy
     }
 
-    /// Checks that nobody else gets what the guard holds, and releases it. The server may have ended the session
-    /// after the grant; then the guard reports the loss.
+    /// Checks that other clients cannot lock the nodes of the guard, and releases it. The server may have ended the session
+    /// after the grant; then the release must report the loss.
     async fn check_held_and_release(&self, guard: Guard, targets: &[Target]) {
         let name = &self.name;
         let mut are_free = Vec::new();
@@ -131,13 +133,13 @@ impl Case<'_> {
         }
     }
 
-    /// Reads from the server, on another connection, that nothing is left.
-    async fn check_nothing_is_left(&self, outside: &mut Outside, before: usize) {
+    /// Checks on another connection that no lock and no session is left on the server.
+    async fn check_nothing_is_left(&self, outside: &mut OutsideSession, before: usize) {
         until_free(self.others, "u1").await;
         until_free(self.others, "u2").await;
         let begun = Instant::now();
         while outside.sessions().await.len() > before {
-            assert!(begun.elapsed() < GENEROUS, "{}: a session is left", self.name);
+            assert!(begun.elapsed() < TEST_LIMIT, "{}: a session is left", self.name);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

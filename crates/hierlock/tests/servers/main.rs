@@ -1,4 +1,4 @@
-//! Every server with every strategy passes the conformance suite; and tests that concern servers only.
+//! The conformance suite on every server with every strategy, and tests for servers only.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod blocking;
@@ -6,23 +6,27 @@ mod cancel;
 mod child_process;
 mod close;
 mod connecting;
-mod dropped;
+mod dropped_guards;
+mod exclusion;
 mod faults;
-mod lost;
+mod label_rows;
+mod labels;
+mod lost_locks;
 mod messages;
 mod on_demand;
+mod overlap;
 mod own_server;
 mod processes;
 mod refusals;
 mod retry;
 mod round_trips;
-mod shared;
-mod silent;
+mod row_locks;
+mod shared_session;
+mod silent_clients;
 mod soak;
 mod statements;
 #[allow(dead_code, reason = "shared with the tests of provisioning")]
 mod support;
-mod together;
 mod transactions;
 
 /// The suite that every backend passes.

@@ -1,5 +1,5 @@
-//! Error messages of servers. The failure this prevents: "relation "t" does not exist at line 1392" contained a
-//! line of the server's own source code, which readers took for a line of theirs.
+//! Error messages of servers. The failure this prevents: "relation "t" does not exist at line 1392" contained a line number
+//! of the server's own source code, which readers took for a line of their statement.
 
 use crate::support::{Database, Setup, on_each_engine, target};
 use hierlock::database::Database as Toolbox;
@@ -33,7 +33,7 @@ async fn errors_quote_the_server_without_its_source_line(setup: Setup) {
     // A session that was killed.
     let locks = database.connect_with("connections=1&keep_alive_ms=100").await;
     let guard = locks.acquire(target("u1")).await.unwrap();
-    let holder = outside.the_busy_one().await;
+    let holder = outside.busy_session().await;
     outside.kill(holder).await;
     errors.push(("lost", guard.lost().await));
     drop(guard);
@@ -50,15 +50,15 @@ async fn errors_quote_the_server_without_its_source_line(setup: Setup) {
         errors.push(("check", checked.unwrap_err()));
     }
 
-    for (what, error) in errors {
-        let said = error.to_string();
-        println!("{what}: {said}");
-        assert!(!said.contains("returned from database"), "{what}: {said}");
-        // MySQL and MariaDB name a line of the statement, and only if they cannot parse it.
-        assert!(!said.contains(" at line "), "{what}: {said}");
+    for (operation, error) in errors {
+        let message = error.to_string();
+        println!("{operation}: {message}");
+        assert!(!message.contains("returned from database"), "{operation}: {message}");
+        // MySQL and MariaDB name a line of the statement only for syntax errors, which do not occur here.
+        assert!(!message.contains(" at line "), "{operation}: {message}");
         if setup.engine == Engine::Postgres {
             let codes = ["3D000: ", "42P01: ", "42703: ", "57P01: ", "ended the connection"];
-            assert!(codes.iter().any(|code| said.contains(code)), "{what}: {said}");
+            assert!(codes.iter().any(|code| message.contains(code)), "{operation}: {message}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Rows that are inserted when they are first locked.
 
-use crate::support::{Database, GENEROUS, Setup, target};
+use crate::support::{Database, Setup, TEST_LIMIT, target};
 use hierlock::sql::Strategy;
 use hierlock_sandbox::Engine;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use std::time::Duration;
 /// The engines on which an INSERT waits for locks on the table.
 const ENGINES: [Engine; 2] = [Engine::Mysql, Engine::Mariadb];
 
-/// The failure this prevents: a `try` waited as long as the lock was held, in the INSERT of a row that somebody
-/// else had just inserted and locked; and two extensions could wait for each other in their INSERTs, where no
-/// server detected a deadlock.
+/// The failure this prevents: a `try` waited as long as the lock was held, in the INSERT of a row that another client had
+/// just inserted and locked; and two extensions could wait for each other in their INSERTs, where no server detected a
+/// deadlock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_try_does_not_wait_for_an_insert() {
     for engine in ENGINES {
@@ -22,15 +22,17 @@ async fn a_try_does_not_wait_for_an_insert() {
         outside.run("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ").await;
         outside.run("START TRANSACTION").await;
         let _ = outside.rows("SELECT lock_key FROM hier_locks FOR UPDATE").await;
-        let tried = tokio::time::timeout(GENEROUS, locks.try_acquire(target("u1"))).await;
-        let tried = tried.unwrap_or_else(|_| panic!("{engine}: it waits")).unwrap();
-        assert!(tried.is_none(), "{engine}: it has got a lock that nobody can have");
+        let tried = tokio::time::timeout(TEST_LIMIT, locks.try_acquire(target("u1"))).await;
+        let tried =
+            tried.unwrap_or_else(|_| panic!("{engine}: the try did not return in time")).unwrap();
+        assert!(tried.is_none(), "{engine}: the try succeeded although the table is locked");
         // A waiting acquire waits longer than the timeout of one INSERT.
         let waits = locks.request(target("u1")).within(Duration::from_millis(700)).acquire().await;
         let error = waits.unwrap_err();
         assert!(error.is_timeout() && error.blocked_on() == Some(&target("u1")), "{error}");
         outside.run("ROLLBACK").await;
-        let guard = tokio::time::timeout(GENEROUS, locks.acquire(target("u1"))).await;
-        guard.expect("the node is free").unwrap().release().await.unwrap();
+        let guard = tokio::time::timeout(TEST_LIMIT, locks.acquire(target("u1"))).await;
+        let guard = guard.expect("the acquire of a free node did not return within the limit");
+        guard.unwrap().release().await.unwrap();
     }
 }

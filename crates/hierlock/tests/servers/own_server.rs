@@ -1,6 +1,6 @@
 //! Tests that need their own server: it becomes read-only, it is killed, and it restarts with its data.
 
-use crate::support::{GENEROUS, Outside, target};
+use crate::support::{OutsideSession, TEST_LIMIT, target};
 use hierlock::Hierlock;
 use hierlock_conformance::{is_free, until_waiting};
 use hierlock_sandbox::{Engine, Sandbox, on_each_server};
@@ -23,7 +23,7 @@ async fn read_only_mode_and_a_killed_server_are_handled(engine: Engine) {
 
     // A replica does not share the locks of its primary.
     if engine != Engine::Postgres {
-        let mut outside = Outside::connect(server.url()).await;
+        let mut outside = OutsideSession::connect(server.url()).await;
         outside.run("SET GLOBAL read_only = 1").await;
         let error = Hierlock::connect(&url).await.unwrap_err();
         assert!(error.to_string().contains("read-only"), "{error}");
@@ -31,7 +31,7 @@ async fn read_only_mode_and_a_killed_server_are_handled(engine: Engine) {
         outside.run("SET GLOBAL read_only = 0").await;
     }
 
-    // After a kill a holder is told, and a waiter does not wait for ever.
+    // After a kill the guard reports its loss, and the waiter continues to wait for the server.
     let guard = locks.acquire(target("u1/a1")).await.unwrap();
     let waiting = tokio::spawn({
         let locks = locks.clone();
@@ -42,7 +42,7 @@ async fn read_only_mode_and_a_killed_server_are_handled(engine: Engine) {
     kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
     let begun = Instant::now();
     let error =
-        tokio::time::timeout(GENEROUS, guard.lost()).await.expect("the loss was never reported");
+        tokio::time::timeout(TEST_LIMIT, guard.lost()).await.expect("the loss was never reported");
     println!("{engine}: lost {:?} after kill -9: {error}", begun.elapsed());
     assert!(error.is_lost() && begun.elapsed() < Duration::from_secs(6), "{error}");
     assert!(guard.release().await.unwrap_err().is_lost());
@@ -51,10 +51,12 @@ async fn read_only_mode_and_a_killed_server_are_handled(engine: Engine) {
     assert!(error.to_string().contains("cannot connect"), "{error}");
     assert!(!waiting.is_finished());
 
-    // A waiter holds nothing that could be lost. The failure this prevents: it ended with an error when the server
-    // was restarted. It continues on a new connection when the server is back.
+    // The waiter holds nothing that could be lost, so it continues on a new connection when the server is back. The failure
+    // this prevents: it ended with an error when the server restarted.
     server.restart().unwrap();
-    let waited = tokio::time::timeout(GENEROUS, waiting).await.expect("the wait never ends");
+    let waited = tokio::time::timeout(TEST_LIMIT, waiting)
+        .await
+        .expect("the acquire did not return within the limit");
     let guard = waited.unwrap().unwrap();
     println!("{engine}: the wait was granted {:?} after kill -9", begun.elapsed());
     assert!(guard.statistics().reconnects > 0);

@@ -1,4 +1,4 @@
-//! Locks between real processes, and what is left of a killed one.
+//! Locks between processes. A killed process leaves no lock.
 
 use crate::child_process::{ChildProcess, INCREMENTS};
 use crate::support::{Database, Setup, on_every_setup, target};
@@ -10,7 +10,7 @@ on_every_setup!(
     killing_a_holder_frees_its_lock_at_once,
     killing_a_waiter_leaves_no_lock,
     eight_processes_lose_no_update,
-    two_processes_conflict_as_the_model_says,
+    two_processes_conflict_on_related_nodes_only,
 );
 
 async fn killing_a_holder_frees_its_lock_at_once(setup: Setup) {
@@ -31,9 +31,8 @@ async fn killing_a_holder_frees_its_lock_at_once(setup: Setup) {
     assert!(is_free(&locks, "u1").await);
 }
 
-/// The statement of a killed waiter may continue to wait and be granted. Then the server finds that its client is
-/// gone, and releases the lock. (PostgreSQL checks every second, InnoDB only when it responds.) A waiter behind it
-/// must not wait for ever.
+/// The statement of a killed waiter may continue to wait and be granted. Then the server finds that its client is gone, and
+/// releases the lock. (PostgreSQL checks every second, InnoDB only when it responds.) The next waiter must get the lock.
 async fn killing_a_waiter_leaves_no_lock(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let locks = database.connect().await;
@@ -47,7 +46,7 @@ async fn killing_a_waiter_leaves_no_lock(setup: Setup) {
     held.release().await.unwrap();
     let begun = Instant::now();
     behind.await.unwrap().unwrap().release().await.unwrap();
-    println!("granted {:?} after the release, behind a ghost", begun.elapsed());
+    println!("granted {:?} after the release, behind a killed waiter", begun.elapsed());
     outside.until_busy(0).await;
     until_free(&locks, "u1").await;
 }
@@ -81,7 +80,7 @@ fn nodes() -> Vec<Target> {
 
 /// One process holds, the other tries: they conflict if and only if the nodes are equal or one is an ancestor of
 /// the other.
-async fn two_processes_conflict_as_the_model_says(setup: Setup) {
+async fn two_processes_conflict_on_related_nodes_only(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let locks = database.connect().await;
     let mut other = ChildProcess::spawn("holder on command", &database.url, "");

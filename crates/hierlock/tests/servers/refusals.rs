@@ -1,7 +1,8 @@
-//! What servers refuse: missing rows, waits that the server ends, deadlocks with other SQL, and clients that do not
-//! agree.
+//! Failures on servers: missing rows, lock wait timeouts, deadlocks with other SQL, and clients with other settings.
 
-use crate::support::{Database, GENEROUS, Outside, Setup, on_each_engine, on_every_setup, target};
+use crate::support::{
+    Database, OutsideSession, Setup, TEST_LIMIT, on_each_engine, on_every_setup, target,
+};
 use hierlock::sql::Strategy;
 use hierlock::{Error, Hierarchy, Hierlock, Mode, Step};
 use hierlock_conformance::until_waiting;
@@ -9,7 +10,7 @@ use hierlock_sandbox::Engine;
 use std::time::{Duration, Instant};
 
 on_every_setup!(a_missing_row_is_named_and_nothing_is_held, a_deadlock_with_foreign_sql_is_retried);
-on_each_engine!(a_client_that_does_not_agree_cannot_connect);
+on_each_engine!(a_client_with_other_settings_cannot_connect);
 
 mod timeouts {
     crate::support::on_every_setup!(@ [a_wait_continues_after_a_timeout_of_the_server]
@@ -37,7 +38,7 @@ fn row(setup: Setup, step: &Step) -> (&'static str, String) {
     }
 }
 
-/// Half a lock excludes nobody: the acquire must fail as a whole, and the error says what to do.
+/// The acquire must fail as a whole, and the error must name the missing row.
 async fn a_missing_row_is_named_and_nothing_is_held(setup: Setup) {
     // The other strategies need no rows, or insert them.
     if !matches!(setup.strategy, Strategy::Striped | Strategy::PerId) {
@@ -47,7 +48,7 @@ async fn a_missing_row_is_named_and_nothing_is_held(setup: Setup) {
     let locks = database.connect_with("connections=1").await;
     let mut outside = database.outside().await;
     let guard = locks.acquire(target("u1")).await.unwrap();
-    let session = outside.the_busy_one().await;
+    let session = outside.busy_session().await;
     guard.release().await.unwrap();
     // Enough nodes that the statement uses a list, whose rows are only counted.
     let many = ["u1/a1/r1", "u1/a1/r2", "u1/a1/r3", "u1/a1/r4", "u1/a1/r5"];
@@ -66,13 +67,13 @@ async fn a_missing_row_is_named_and_nothing_is_held(setup: Setup) {
             };
             let Step { level, slot, target: node, .. } = &steps[missing];
             assert!(error.is_not_provisioned() && !error.is_retryable(), "{error}");
-            let said = error.to_string();
-            assert!(said.contains(&format!("level {level}")), "{said}");
-            assert!(said.contains(&format!("`{node}`")), "{said}");
+            let message = error.to_string();
+            assert!(message.contains(&format!("level {level}")), "{message}");
+            assert!(message.contains(&format!("`{node}`")), "{message}");
             if setup.strategy == Strategy::Striped {
-                assert!(said.contains(&format!("bucket {slot}")), "{said}");
+                assert!(message.contains(&format!("bucket {slot}")), "{message}");
             }
-            // For a moment a server may still report a session as active after its response has arrived.
+            // A server may list a session as active for a moment after its response has arrived.
             outside.until_busy(0).await;
         }
         // After a failed extension the guard holds what it held before.
@@ -92,16 +93,16 @@ async fn a_missing_row_is_named_and_nothing_is_held(setup: Setup) {
         outside.run(&insert).await;
         let guard = locks.acquire(target("u1/a1/r1")).await.unwrap();
         assert_eq!(
-            outside.the_busy_one().await,
+            outside.busy_session().await,
             session,
-            "the session is not clean, or was replaced"
+            "expected the guard on the first session, and no other busy session"
         );
         guard.release().await.unwrap();
     }
 }
 
-/// InnoDB ends a wait by its own timeout (1205) and keeps the transaction with its locks. That is not the caller's
-/// deadline: the locks are released, so that they block nobody, and the wait starts again.
+/// InnoDB ends a wait by its own timeout (1205) and keeps the transaction with its locks. The caller's deadline is not over,
+/// so the client releases the locks, which would block others, and starts the wait again.
 async fn a_wait_continues_after_a_timeout_of_the_server(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let locks = database.connect_with("lock_wait_timeout=1").await;
@@ -116,13 +117,12 @@ async fn a_wait_continues_after_a_timeout_of_the_server(setup: Setup) {
         async move { locks.acquire_all(["u1/a1/r1", "u2"].map(target)).await }
     });
     until_waiting(&locks, 1).await;
-    // Another session waits for what it has already taken, and gets it when it is released: not before the server
-    // has ended the wait.
-    let mut between = database.outside().await;
-    between.run("BEGIN").await;
-    between.run(&setup.lock_statement(&first)).await;
+    // Another session waits for the first row of the acquire. It gets the row when the server has ended the wait.
+    let mut second_waiter = database.outside().await;
+    second_waiter.run("BEGIN").await;
+    second_waiter.run(&setup.lock_statement(&first)).await;
     assert!(!waiting.is_finished());
-    between.run("ROLLBACK").await;
+    second_waiter.run("ROLLBACK").await;
     holder.run("ROLLBACK").await;
     let guard = waiting.await.unwrap().unwrap();
     println!("{:?}", guard.statistics());
@@ -137,17 +137,17 @@ async fn a_wait_continues_after_a_timeout_of_the_server(setup: Setup) {
     let request = locks.request_all(["u1/a1/r1", "u2"].map(target));
     let error = request.within(Duration::from_millis(1300)).acquire().await.unwrap_err();
     assert!(error.is_timeout(), "{error}");
-    assert!(begun.elapsed() >= Duration::from_millis(1300), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() >= Duration::from_millis(1300), "ended after {:?}", begun.elapsed());
     holder.run("ROLLBACK").await;
     outside.until_busy(0).await;
 }
 
-/// SQL that locks the same rows in opposite order can deadlock with us. The server rolls one of the two back; if it
-/// is ours, it is retried.
+/// SQL that locks the same rows in the opposite order can deadlock with an acquire. The server rolls one of the two back. If
+/// it is the acquire, the client retries it.
 async fn a_deadlock_with_foreign_sql_is_retried(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let mut other = database.outside().await;
-    // PostgreSQL checks for a deadlock once, some time after a wait began. The other session must wait by then.
+    // PostgreSQL checks for a deadlock once, `deadlock_timeout` after a wait began. The other session must wait by then.
     if setup.engine == Engine::Postgres {
         let name = database.bare_url().rsplit('/').next().unwrap();
         other.run(&format!("ALTER DATABASE {name} SET deadlock_timeout = '2s'")).await;
@@ -158,7 +158,7 @@ async fn a_deadlock_with_foreign_sql_is_retried(setup: Setup) {
     locks.acquire_all(["u1", "u2"].map(target)).await.unwrap().release().await.unwrap();
     let steps = steps(&locks, &["u1", "u2"]);
     let [first, second] = &steps[..] else { panic!("{steps:?}") };
-    // Our session should be the victim: InnoDB chooses the one that has changed less, PostgreSQL the one that
+    // The acquire should be the victim: InnoDB chooses the transaction with fewer changes, PostgreSQL the session that
     // checks first.
     let weight = match setup.engine {
         Engine::Postgres => String::new(),
@@ -179,10 +179,10 @@ async fn a_deadlock_with_foreign_sql_is_retried(setup: Setup) {
             let locks = locks.clone();
             async move { locks.acquire_all(["u1", "u2"].map(target)).await }
         });
-        // It holds the first row and waits for the second.
+        // The acquire holds the first row and waits for the second.
         until_waiting(&locks, 1).await;
-        let crosses = other.try_run(&setup.lock_statement(first)).await;
-        let is_victim = crosses.is_ok();
+        let other_result = other.try_run(&setup.lock_statement(first)).await;
+        let is_victim = other_result.is_ok();
         assert!(!is_victim || !waiting.is_finished());
         other.run("ROLLBACK").await;
         let guard = waiting.await.unwrap().unwrap();
@@ -191,31 +191,32 @@ async fn a_deadlock_with_foreign_sql_is_retried(setup: Setup) {
         if is_victim {
             break;
         }
-        // The other session came too late.
-        assert_eq!(setup.engine, Engine::Postgres, "the other session should win: {crosses:?}");
-        assert!(begun.elapsed() < 4 * GENEROUS, "our session was never the victim");
+        // The other session waited too late and became the victim.
+        assert_eq!(setup.engine, Engine::Postgres, "the other session failed: {other_result:?}");
+        assert!(begun.elapsed() < 4 * TEST_LIMIT, "the acquire was never the victim");
     }
     database.outside().await.until_busy(0).await;
 }
 
-/// Checks an error: its message says what differs, and the fault is the server's state, not the call.
-fn assert_refused(error: &Error, says: &str) {
-    let said = error.to_string();
-    assert!(said.contains(says), "`{said}` does not say `{says}`");
-    assert!(said.contains("127.0.0.1:"), "{said} does not name the server");
-    assert!(!error.is_usage() && !error.is_retryable() && !error.is_not_provisioned(), "{said}");
+/// Checks that the message of an error contains `expected` and the server, and that the error is not classified as a wrong
+/// call.
+fn assert_refused(error: &Error, expected: &str) {
+    let message = error.to_string();
+    assert!(message.contains(expected), "`{message}` does not contain `{expected}`");
+    assert!(message.contains("127.0.0.1:"), "`{message}` does not name the server");
+    assert!(!error.is_usage() && !error.is_retryable() && !error.is_not_provisioned(), "{message}");
 }
 
-async fn assert_connect_is_refused(url: &str, says: &str) {
-    assert_refused(&Hierlock::connect(url).await.unwrap_err(), says);
+async fn assert_connect_is_refused(url: &str, expected: &str) {
+    assert_refused(&Hierlock::connect(url).await.unwrap_err(), expected);
 }
 
-async fn update_meta(outside: &mut Outside, assign: &str) {
+async fn update_meta(outside: &mut OutsideSession, assign: &str) {
     outside.run(&format!("UPDATE hier_lock_meta SET {assign} WHERE space = 'default'")).await;
 }
 
-/// A client that locks other rows than the rest would exclude nobody.
-async fn a_client_that_does_not_agree_cannot_connect(setup: Setup) {
+/// A client with other settings would lock other rows, and exclude nobody.
+async fn a_client_with_other_settings_cannot_connect(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let mut outside = database.outside().await;
     let bare = database.url.split('?').next().unwrap();
@@ -223,8 +224,7 @@ async fn a_client_that_does_not_agree_cannot_connect(setup: Setup) {
     let with = |parameters: &str| format!("{bare}?{parameters}");
 
     if setup.strategy == Strategy::Advisory {
-        // For advisory keys nothing is written, so nothing can differ; but the rows of other strategies do not
-        // exist.
+        // Advisory keys store no agreement, so it cannot differ. But the tables of other strategies do not exist.
         assert_connect_is_refused(
             &with("strategy=striped"),
             "no lock table `hier_lock_buckets` yet",
@@ -270,20 +270,20 @@ async fn a_client_that_does_not_agree_cannot_connect(setup: Setup) {
                 .await;
             outside.run("ALTER TABLE hier_lock_buckets ENGINE = InnoDB").await;
         }
-        // The agreement exists, the table does not: errors after connecting say so too.
+        // The agreement exists, but the table does not. Errors after connecting name the table too.
         let locks = database.connect().await;
         outside.run("ALTER TABLE hier_lock_buckets RENAME TO elsewhere").await;
-        assert_connect_is_refused(&database.url, "`hier_lock_buckets`, which is not there").await;
+        assert_connect_is_refused(&database.url, "`hier_lock_buckets`, which does not exist").await;
         let error = locks.acquire(target("u1")).await.unwrap_err();
         assert!(error.to_string().contains("hier_lock_buckets"), "{error}");
         outside.run("ALTER TABLE elsewhere RENAME TO hier_lock_buckets").await;
         drop(locks.acquire(target("u1")).await.unwrap());
     }
-    // Now they agree again.
+    // The agreement is as before, so clients can connect again.
     drop(database.connect().await.acquire(target("u1")).await.unwrap());
 }
 
-/// Messages about a server end up in logs.
+/// Error messages end up in logs.
 #[tokio::test]
 async fn an_unreachable_server_is_named_without_the_password() {
     for scheme in ["mysql", "mariadb", "postgres"] {

@@ -1,6 +1,6 @@
-//! Real races: the loser is retried, and nothing is lost or done twice.
+//! Retries of real conflicts: a transaction that fails is retried, and its changes are made exactly once.
 
-use crate::support::{Database, Outside, Setup, on_every_setup};
+use crate::support::{Database, OutsideSession, Setup, on_every_setup};
 use hierlock::retry::{GiveUpReason, RetryCause, RetryPolicy, Retryable, retry};
 use hierlock_sandbox::Engine;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::sync::{Barrier, Mutex};
 
 on_every_setup!(@ [
         the_victim_of_a_deadlock_is_retried
-        a_refusal_is_retried_only_on_request
+        a_nowait_refusal_is_retried_only_on_request
         a_permanent_error_is_not_retried
     ]
     mysql: Mysql Striped,
@@ -17,33 +17,33 @@ on_every_setup!(@ [
     postgres: Postgres Advisory,
 );
 
-/// MySQL has no such conflict: an update sees the newest row.
+/// Not on MySQL, which has no snapshot conflicts: an update sees the newest row.
 mod conflicts {
-    crate::support::on_every_setup!(@ [a_conflict_is_retried]
+    crate::support::on_every_setup!(@ [a_snapshot_conflict_is_retried]
         mariadb: Mariadb Striped,
         postgres: Postgres Advisory,
     );
-    use super::a_conflict_is_retried;
+    use super::a_snapshot_conflict_is_retried;
 }
 
 const SETUP: &str = "CREATE TABLE accounts (id INT PRIMARY KEY, balance INT NOT NULL);
                      INSERT INTO accounts VALUES (1, 100), (2, 100)";
 
-async fn accounts(setup: Setup) -> Option<(Database, Outside)> {
+async fn accounts(setup: Setup) -> Option<(Database, OutsideSession)> {
     let database = Database::empty(setup).await?;
-    let mut outside = Outside::connect(&database.url).await;
+    let mut outside = OutsideSession::connect(&database.url).await;
     outside.run(SETUP).await;
     Some((database, outside))
 }
 
-async fn balances(outside: &mut Outside) -> Vec<i64> {
+async fn balances(outside: &mut OutsideSession) -> Vec<i64> {
     let rows = outside.rows("SELECT balance FROM accounts ORDER BY id").await;
     rows.iter().map(|row| row[0].parse().unwrap()).collect()
 }
 
-/// Moves 10 in a transaction, which is rolled back if anything fails.
+/// Moves 10 in a transaction. Rolls back if a statement fails.
 async fn transfer(
-    session: &Mutex<Outside>,
+    session: &Mutex<OutsideSession>,
     [from, to]: [u32; 2],
     between: impl Future<Output = ()>,
 ) -> Result<(), sqlx::Error> {
@@ -67,46 +67,46 @@ async fn transfer(
 
 async fn the_victim_of_a_deadlock_is_retried(setup: Setup) {
     let Some((database, mut outside)) = accounts(setup).await else { return };
-    // In the first attempt each locks its first row before either wants its second.
-    let both = Arc::new(Barrier::new(2));
-    let tried = Arc::new(AtomicU32::new(0));
-    let mut running = Vec::new();
-    for way in [[1, 2], [2, 1]] {
-        let session = Mutex::new(Outside::connect(&database.url).await);
-        let (both, tried) = (both.clone(), tried.clone());
-        running.push(tokio::spawn(async move {
+    // In the first attempt both transfers lock their first row before either wants its second.
+    let barrier = Arc::new(Barrier::new(2));
+    let attempts = Arc::new(AtomicU32::new(0));
+    let mut tasks = Vec::new();
+    for accounts in [[1, 2], [2, 1]] {
+        let session = Mutex::new(OutsideSession::connect(&database.url).await);
+        let (barrier, attempts) = (barrier.clone(), attempts.clone());
+        tasks.push(tokio::spawn(async move {
             let policy = RetryPolicy::default();
-            let moved = retry(policy, |attempt| {
-                tried.fetch_add(1, Ordering::Relaxed);
-                let (session, both) = (&session, &both);
+            let transferred = retry(policy, |attempt| {
+                attempts.fetch_add(1, Ordering::Relaxed);
+                let (session, barrier) = (&session, &barrier);
                 async move {
                     let meet = async {
                         if attempt == 1 {
-                            both.wait().await;
+                            barrier.wait().await;
                         }
                     };
-                    transfer(session, way, meet).await
+                    transfer(session, accounts, meet).await
                 }
             });
-            moved.await.unwrap();
+            transferred.await.unwrap();
         }));
     }
-    for task in running {
+    for task in tasks {
         task.await.unwrap();
     }
-    assert_eq!(tried.load(Ordering::Relaxed), 3, "one of them is retried once");
-    assert_eq!(balances(&mut outside).await, [100, 100], "one transfer each way");
+    assert_eq!(attempts.load(Ordering::Relaxed), 3, "expected one retry of one transfer");
+    assert_eq!(balances(&mut outside).await, [100, 100], "expected one transfer each way");
 }
 
-/// The second attempt sees the first change, so nothing is overwritten.
-async fn a_conflict_is_retried(setup: Setup) {
+/// The second attempt reads the other session's change, so nothing is overwritten.
+async fn a_snapshot_conflict_is_retried(setup: Setup) {
     let Some((database, mut outside)) = accounts(setup).await else { return };
-    let session = Mutex::new(Outside::connect(&database.url).await);
+    let session = Mutex::new(OutsideSession::connect(&database.url).await);
     let begin = match setup.engine {
         Engine::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ",
         _ => "SET SESSION innodb_snapshot_isolation = ON; BEGIN",
     };
-    let other = Mutex::new(Outside::connect(&database.url).await);
+    let other = Mutex::new(OutsideSession::connect(&database.url).await);
     let policy = RetryPolicy::default();
     let added = retry(policy, |attempt| {
         let (session, other) = (&session, &other);
@@ -118,8 +118,8 @@ async fn a_conflict_is_retried(setup: Setup) {
                 let mut other = other.lock().await;
                 other.run("UPDATE accounts SET balance = 500 WHERE id = 1").await;
             }
-            let written = format!("UPDATE accounts SET balance = {} WHERE id = 1", read + 1);
-            if let Err(error) = session.try_run(&written).await {
+            let update = format!("UPDATE accounts SET balance = {} WHERE id = 1", read + 1);
+            if let Err(error) = session.try_run(&update).await {
                 session.run("ROLLBACK").await;
                 assert_eq!(error.retry_cause(), Some(RetryCause::Conflict), "{error}");
                 return Err(error);
@@ -131,9 +131,9 @@ async fn a_conflict_is_retried(setup: Setup) {
     assert_eq!(balances(&mut outside).await[0], 501);
 }
 
-async fn a_refusal_is_retried_only_on_request(setup: Setup) {
+async fn a_nowait_refusal_is_retried_only_on_request(setup: Setup) {
     let Some((database, mut outside)) = accounts(setup).await else { return };
-    let session = Mutex::new(Outside::connect(&database.url).await);
+    let session = Mutex::new(OutsideSession::connect(&database.url).await);
     outside.run("BEGIN").await;
     outside.run("SELECT * FROM accounts WHERE id = 1 FOR UPDATE").await;
     let holder = Mutex::new(outside);

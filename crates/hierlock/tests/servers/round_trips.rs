@@ -5,26 +5,26 @@ use crate::support::{Database, Setup, on_every_setup, target};
 use hierlock::Hierlock;
 use hierlock_sandbox::proxy::Proxy;
 
-on_every_setup!(a_cycle_is_two_round_trips);
+on_every_setup!(an_acquire_and_its_release_are_two_round_trips);
 
-/// One round trip to acquire and one to release, for any number of nodes.
-async fn a_cycle_is_two_round_trips(setup: Setup) {
+/// For any number of nodes.
+async fn an_acquire_and_its_release_are_two_round_trips(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let proxy = Proxy::before(&database.url).await;
     let locks = Hierlock::connect(&proxy.url).await.unwrap();
     for resources in [1, 2, 100] {
         let ids: Vec<String> = (0..resources).map(|i| format!("r{i}")).collect();
         database.make_rows(&ids.iter().map(|id| format!("u1/a1/{id}")).collect::<Vec<_>>()).await;
-        // The first statement of its kind on a connection also prepares it, or inserts rows. On PostgreSQL the
-        // second does, because the first also begins the transaction.
-        for is_known in [false, false, true] {
+        // The first statement of its kind on a connection is also prepared, or inserts rows. On PostgreSQL the second is
+        // prepared, because the first also begins the transaction.
+        for is_prepared in [false, false, true] {
             let before = proxy.round_trips();
             let guard = locks.acquire_children(&target("u1/a1"), &ids).await.unwrap();
-            let to_take = proxy.round_trips() - before;
+            let acquire = proxy.round_trips() - before;
             guard.release().await.unwrap();
-            let whole = proxy.round_trips() - before;
-            if is_known {
-                assert_eq!((to_take, whole), (1, 2), "{resources} resources");
+            let total = proxy.round_trips() - before;
+            if is_prepared {
+                assert_eq!((acquire, total), (1, 2), "{resources} resources");
             }
         }
     }

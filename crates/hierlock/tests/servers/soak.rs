@@ -1,13 +1,13 @@
-//! Many workers in many processes lock several random nodes at once, of few keys and fewer buckets. Nobody
-//! deadlocks, fails or starves, and no two conflicting holds overlap. The history is written inside the holds, with
-//! a clock that all processes of a host share, and checked afterwards.
+//! Many workers in many processes lock several random nodes at once, out of few nodes and fewer buckets. No worker may
+//! deadlock, fail or starve, and no two conflicting holds may overlap. Workers record the interval of each hold, with a clock
+//! that all processes of a host share, and the test checks the history afterwards.
 //!
-//! The control does the same work with plain SQL, node by node in the order of IDs: it deadlocks.
+//! The control experiment does the same work with plain SQL, node by node in the order of IDs. It deadlocks.
 //!
-//! `HIERLOCK_SOAK_SECONDS` says for how long.
+//! `HIERLOCK_SOAK_SECONDS` sets the duration.
 
 use crate::child_process::ChildProcess;
-use crate::support::{Database, GENEROUS, Outside, Setup, on_each_engine, target};
+use crate::support::{Database, OutsideSession, Setup, TEST_LIMIT, on_each_engine, target};
 use fastrand::Rng;
 use hierlock::sql::Strategy;
 use hierlock::{Hierlock, Mode, Target};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 const PROCESSES: usize = 8;
 const WORKERS: usize = 8;
-/// So few buckets that unrelated nodes share rows.
+/// So few buckets that different nodes share rows.
 const FEW_BUCKETS: u32 = 5;
 
 on_each_engine!(workers_never_deadlock_fail_starve_or_overlap);
@@ -40,7 +40,7 @@ fn clock_nanos() -> u64 {
     time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
 }
 
-/// Random choices, others for each worker.
+/// The random choices of one worker.
 struct Random(Rng);
 
 impl Random {
@@ -54,7 +54,7 @@ impl Random {
 
     /// Returns one to three nodes of two users, mostly resources.
     fn targets(&mut self) -> Vec<Target> {
-        let mut one = || {
+        let mut node = || {
             let (u, a, r) = (self.below(2), self.below(2), self.below(4));
             match self.below(8) {
                 0 => target(&format!("u{u}")),
@@ -62,8 +62,7 @@ impl Random {
                 _ => target(&format!("u{u}/a{a}/r{r}")),
             }
         };
-        let (first, second, third) = (one(), one(), one());
-        let mut targets = vec![first, second, third];
+        let mut targets = vec![node(), node(), node()];
         targets.truncate(1 + self.below(3) as usize);
         targets
     }
@@ -84,7 +83,7 @@ pub(crate) async fn run_workers(locks: &Hierlock, directory: &Path) {
                 let since = clock_nanos();
                 // A retry would hide a deadlock.
                 assert_eq!(guard.statistics().deadlocks, 0, "{targets:?}");
-                // Long enough for others to get in, if they could.
+                // Long enough for a conflicting hold to overlap, if locks did not exclude.
                 match random.below(3) {
                     0 => tokio::time::sleep(Duration::from_millis(1)).await,
                     _ => tokio::task::yield_now().await,
@@ -102,6 +101,7 @@ pub(crate) async fn run_workers(locks: &Hierlock, directory: &Path) {
     }
 }
 
+/// The time during which a worker held its nodes.
 #[derive(Debug)]
 struct HoldInterval {
     since: u64,
@@ -117,7 +117,7 @@ impl HoldInterval {
     }
 }
 
-fn read(directory: &Path) -> Vec<HoldInterval> {
+fn read_history(directory: &Path) -> Vec<HoldInterval> {
     let mut history = Vec::new();
     for file in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
         let worker = file.file_name().into_string().unwrap();
@@ -133,18 +133,18 @@ fn read(directory: &Path) -> Vec<HoldInterval> {
             });
         }
     }
-    history.sort_by_key(|held| held.since);
+    history.sort_by_key(|hold| hold.since);
     history
 }
 
-/// Returns all pairs that conflict and were held at the same time.
+/// Returns all pairs of conflicting holds that overlap in time. The history is sorted by `since`.
 fn overlaps(history: &[HoldInterval]) -> Vec<(&HoldInterval, &HoldInterval)> {
     let mut found = Vec::new();
     let mut current: Vec<&HoldInterval> = Vec::new();
-    for held in history {
-        current.retain(|earlier| earlier.until > held.since);
-        found.extend(current.iter().filter(|e| e.conflicts(held)).map(|e| (*e, held)));
-        current.push(held);
+    for hold in history {
+        current.retain(|earlier| earlier.until > hold.since);
+        found.extend(current.iter().filter(|e| e.conflicts(hold)).map(|e| (*e, hold)));
+        current.push(hold);
     }
     found
 }
@@ -162,23 +162,22 @@ async fn workers_never_deadlock_fail_starve_or_overlap(setup: Setup) {
     tokio::task::spawn_blocking(|| processes.into_iter().for_each(ChildProcess::finish))
         .await
         .unwrap();
-    let history = read(directory.path());
+    let history = read_history(directory.path());
     let mut progress: BTreeMap<&str, usize> = BTreeMap::new();
-    for held in &history {
-        *progress.entry(&held.worker).or_default() += 1;
+    for hold in &history {
+        *progress.entry(&hold.worker).or_default() += 1;
     }
     let least = progress.values().min().unwrap();
     println!("{setup:?}: {} holds, at least {least} by each worker", history.len());
-    assert_eq!(progress.len(), PROCESSES * WORKERS, "a worker never got its locks: {progress:?}");
+    assert_eq!(progress.len(), PROCESSES * WORKERS, "a worker had no hold: {progress:?}");
     let overlaps = overlaps(&history);
     assert!(overlaps.is_empty(), "{} overlaps: {:?}", overlaps.len(), overlaps[0]);
     database.outside().await.until_busy(0).await;
 }
 
-/// The check finds a wrong history.
 #[test]
-fn an_overlap_is_found() {
-    let held = |since, until, paths: &[&str]| HoldInterval {
+fn overlaps_in_a_history_are_found() {
+    let hold = |since, until, paths: &[&str]| HoldInterval {
         since,
         until,
         worker: String::new(),
@@ -186,10 +185,10 @@ fn an_overlap_is_found() {
     };
     let history = |last| {
         vec![
-            held(1, 9, &["u1/a1", "u2"]),
-            held(2, 4, &["u1/a2", "u3"]),
-            held(4, 6, &["u3/a1/r1"]),
-            held(5, 7, &[last]),
+            hold(1, 9, &["u1/a1", "u2"]),
+            hold(2, 4, &["u1/a2", "u3"]),
+            hold(4, 6, &["u3/a1/r1"]),
+            hold(5, 7, &[last]),
         ]
     };
     assert!(overlaps(&history("u1/a3")).is_empty());
@@ -211,7 +210,7 @@ async fn locking_in_the_order_of_ids_deadlocks(engine: Engine) {
         let (locks, url) = (locks.clone(), database.url.clone());
         let (found, cycles) = (found.clone(), cycles.clone());
         tokio::spawn(async move {
-            let mut session = Outside::connect(&url).await;
+            let mut session = OutsideSession::connect(&url).await;
             let mut random = Random::new(worker);
             while !found.load(Ordering::SeqCst) {
                 cycles.fetch_add(1, Ordering::SeqCst);
@@ -235,13 +234,13 @@ async fn locking_in_the_order_of_ids_deadlocks(engine: Engine) {
             worker.await.unwrap();
         }
     };
-    tokio::time::timeout(2 * GENEROUS, all).await.expect("there was no deadlock");
-    println!("{engine}: a deadlock after {} cycles by hand", cycles.load(Ordering::SeqCst));
+    tokio::time::timeout(2 * TEST_LIMIT, all).await.expect("no deadlock within the limit");
+    println!("{engine}: a deadlock after {} cycles of plain SQL", cycles.load(Ordering::SeqCst));
 }
 
 /// Locks the ancestors shared and the node exclusive.
 async fn lock_row_by_row(
-    session: &mut Outside,
+    session: &mut OutsideSession,
     engine: Engine,
     locks: &Hierlock,
     target: Target,

@@ -1,8 +1,7 @@
-//! What an acquire locks on a server: the slots of its plan, in their modes and in their order, and nothing else;
-//! also in a table so small that an optimizer would rather scan it. The test asks the server which rows another
-//! session could lock.
+//! An acquire locks exactly the slots of its plan, in their modes and in their order, even in a table so small that an
+//! optimizer prefers a scan. The tests ask the server which rows another session could lock.
 
-use crate::support::{Database, GENEROUS, Outside, Setup, on_every_setup};
+use crate::support::{Database, OutsideSession, Setup, TEST_LIMIT, on_every_setup};
 use hierlock::sql::{Dialect, Provision, Scheme, Strategy};
 use hierlock::{Buckets, Claim, Hierarchy, Hierlock, Mode, Request, SlotMode, Step, Target};
 use hierlock_conformance::until_waiting;
@@ -14,9 +13,9 @@ use std::time::{Duration, Instant};
 const FEW_BUCKETS: u32 = 120;
 
 on_every_setup!(
-    an_acquire_takes_its_plan_and_nothing_else,
-    an_acquire_takes_its_slots_in_order,
-    a_try_takes_its_plan_and_nothing_else,
+    an_acquire_locks_exactly_its_plan,
+    an_acquire_locks_its_slots_in_order,
+    a_try_locks_exactly_its_plan,
 );
 
 /// Returns the plans: one node; most of a level, twice; a long run of rows before a single one; several modes.
@@ -29,7 +28,7 @@ fn plans() -> Vec<Vec<(String, Mode)>> {
     vec![
         exclusive(vec!["u1/a1/r1".to_owned()]),
         exclusive((0..100).map(|i| format!("u1/a1/r{i}")).collect()),
-        // The same shape with other values: a prepared statement must not keep the first ones.
+        // The same statement with other values: a prepared statement must not keep the first ones.
         exclusive((100..200).map(|i| format!("u2/a2/r{i}")).collect()),
         exclusive(vec!["u2/a2/r2".to_owned()]),
         exclusive(accounts),
@@ -54,7 +53,7 @@ struct SmallTable {
     setup: Setup,
     url: String,
     locks: Hierlock,
-    outside: Outside,
+    outside: OutsideSession,
 }
 
 impl SmallTable {
@@ -79,7 +78,7 @@ impl SmallTable {
         Some(small)
     }
 
-    /// With rows by ID: inserts the rows of a plan, and a neighbour of each.
+    /// Inserts the rows of a plan, and a neighbour of each, if the strategy has rows by ID.
     async fn make_rows(&mut self, plan: &[(String, Mode)]) {
         if !matches!(self.setup.strategy, Strategy::PerId | Strategy::OnDemand) {
             return;
@@ -113,12 +112,12 @@ impl SmallTable {
         }
     }
 
-    /// Returns the locks that must be observed for these steps.
+    /// Returns the locks that an acquire of these steps must take.
     fn expected(&self, steps: &[Step]) -> BTreeMap<String, SlotMode> {
         steps.iter().map(|step| (self.name(step), step.mode)).collect()
     }
 
-    /// Returns everything that is locked now.
+    /// Returns all slots that are locked now, with their modes.
     async fn locked(&mut self) -> BTreeMap<String, SlotMode> {
         if self.setup.strategy == Strategy::Advisory {
             let sql = "SELECT (classid::bigint << 32 | objid::bigint)::text, mode FROM pg_locks \
@@ -137,12 +136,12 @@ impl SmallTable {
             Engine::Mariadb => "LOCK IN SHARE MODE SKIP LOCKED",
         };
         let free = self.lockable_rows("FOR UPDATE SKIP LOCKED").await;
-        let beside_reader = self.lockable_rows(shared).await;
-        let updaters = self.updaters().await;
+        let shareable = self.lockable_rows(shared).await;
+        let update_keys = self.update_keys().await;
         let mode = |row: &String| {
-            if !beside_reader.contains(row) {
+            if !shareable.contains(row) {
                 SlotMode::Exclusive
-            } else if updaters.contains(&updater(row)) {
+            } else if update_keys.contains(&update_key(row)) {
                 SlotMode::Update
             } else {
                 SlotMode::Shared
@@ -152,8 +151,8 @@ impl SmallTable {
         locked.map(|row| (row.clone(), mode(&row))).collect()
     }
 
-    /// Returns the keys by which updaters exclude each other on PostgreSQL.
-    async fn updaters(&mut self) -> Vec<String> {
+    /// Returns the advisory keys of the update locks that are held on PostgreSQL.
+    async fn update_keys(&mut self) -> Vec<String> {
         if self.setup.engine != Engine::Postgres {
             return Vec::new();
         }
@@ -163,7 +162,7 @@ impl SmallTable {
         self.outside.rows(sql).await.into_iter().map(|mut row| row.remove(0)).collect()
     }
 
-    /// Returns the rows that another session could lock now.
+    /// Returns the rows that another session could lock now with this locking clause.
     async fn lockable_rows(&mut self, clause: &str) -> Vec<String> {
         let name = match (self.setup.strategy, self.setup.engine) {
             (Strategy::Striped, Engine::Postgres) => "level || ', ' || bucket",
@@ -178,7 +177,7 @@ impl SmallTable {
     }
 
     /// Locks one slot in another session.
-    async fn hold(&self, database_session: &mut Outside, step: &Step) {
+    async fn hold(&self, session: &mut OutsideSession, step: &Step) {
         let sql = match (self.setup.strategy, self.setup.engine) {
             (Strategy::Advisory, _) => {
                 format!("SELECT pg_advisory_xact_lock({})", step.slot as i64)
@@ -189,19 +188,19 @@ impl SmallTable {
             }
             _ => format!("SELECT 1 FROM small WHERE lock_key = '{}' FOR UPDATE", step.target.key()),
         };
-        database_session.run("BEGIN").await;
-        database_session.run(&sql).await;
+        session.run("BEGIN").await;
+        session.run(&sql).await;
     }
 }
 
-/// Returns the key of an update lock of that row, computed as in `docs/keys.md`.
-fn updater(row: &str) -> String {
+/// Returns the advisory key of an update lock on a row, computed as in `docs/keys.md`.
+fn update_key(row: &str) -> String {
     let slot = row.replace(", ", ",");
     let hash = |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     slot.bytes().fold(0x811c_9dc5, hash).to_string()
 }
 
-async fn an_acquire_takes_its_plan_and_nothing_else(setup: Setup) {
+async fn an_acquire_locks_exactly_its_plan(setup: Setup) {
     let Some(mut small) = SmallTable::new(setup).await else { return };
     for plan in plans() {
         let steps = small.steps(&plan);
@@ -212,7 +211,7 @@ async fn an_acquire_takes_its_plan_and_nothing_else(setup: Setup) {
     }
 }
 
-async fn a_try_takes_its_plan_and_nothing_else(setup: Setup) {
+async fn a_try_locks_exactly_its_plan(setup: Setup) {
     let Some(mut small) = SmallTable::new(setup).await else { return };
     for plan in plans() {
         let steps = small.steps(&plan);
@@ -223,10 +222,10 @@ async fn a_try_takes_its_plan_and_nothing_else(setup: Setup) {
     }
 }
 
-/// If another session holds one slot, exactly those before it are taken.
-async fn an_acquire_takes_its_slots_in_order(setup: Setup) {
+/// If another session holds one slot, the acquire locks exactly the slots before it.
+async fn an_acquire_locks_its_slots_in_order(setup: Setup) {
     let Some(mut small) = SmallTable::new(setup).await else { return };
-    let mut holder = Outside::connect(&small.url).await;
+    let mut holder = OutsideSession::connect(&small.url).await;
     for plan in plans() {
         let steps = small.steps(&plan);
         // All steps of a short plan, and some of a long one.
@@ -246,15 +245,15 @@ async fn an_acquire_takes_its_slots_in_order(setup: Setup) {
     }
 }
 
-/// Leases use the lock syntax of MariaDB on both engines, because they do not know which of the two it is. On MySQL
-/// too, exactly the slots of the plan are taken, in their modes and in its order.
+/// Leases use the lock syntax of MariaDB on MySQL too, because they do not know which of the two the server is. On MySQL it
+/// must lock exactly the slots of the plan, in their modes and in order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_lock_syntax_of_mariadb_works_on_mysql() {
     let setup = Setup { engine: Engine::Mysql, strategy: Strategy::Striped };
     let Some(mut small) = SmallTable::new(setup).await else { return };
     let scheme = Scheme::new(Dialect::Mariadb).table("small").unwrap();
     let scheme = scheme.buckets(Buckets::new(FEW_BUCKETS).unwrap());
-    let mut holder = Outside::connect(&small.url).await;
+    let mut holder = OutsideSession::connect(&small.url).await;
     for path in ["u1", "u1/a1", "u1/a1/r1"] {
         let claim = Claim { target: path.parse().unwrap(), mode: Mode::Exclusive };
         let plan = scheme.plan([claim]).unwrap();
@@ -265,7 +264,7 @@ async fn the_lock_syntax_of_mariadb_works_on_mysql() {
                 small.hold(&mut holder, step).await;
                 taken.insert(small.name(step), SlotMode::Exclusive);
             }
-            let mut session = Outside::connect(&small.url).await;
+            let mut session = OutsideSession::connect(&small.url).await;
             let begin = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; BEGIN";
             let sql = format!("{begin}; {}", scheme.lock(&plan));
             let acquire = tokio::spawn(async move {
@@ -275,7 +274,10 @@ async fn the_lock_syntax_of_mariadb_works_on_mysql() {
             let begun = Instant::now();
             while small.locked().await != taken {
                 let locked = small.locked().await;
-                assert!(begun.elapsed() < GENEROUS, "{path}, {place}: {locked:?}, not {taken:?}");
+                assert!(
+                    begun.elapsed() < TEST_LIMIT,
+                    "step {place} of {path}: expected the locks {taken:?}, found {locked:?}"
+                );
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
             assert_eq!(acquire.is_finished(), place == steps.len());

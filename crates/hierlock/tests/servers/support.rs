@@ -2,16 +2,17 @@
 
 use hierlock::sql::{Provision, SqlBackend, Strategy};
 use hierlock::{Hierarchy, Hierlock, Mode, Step, Target};
-use hierlock_engine::{Connection, ServerAddress};
+use hierlock_engine::introspection::{Introspection, IntrospectionScope};
+use hierlock_engine::{Connection, Dialect, ServerAddress, SessionRef};
 use hierlock_sandbox::{Engine, Server};
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-pub(crate) const GENEROUS: Duration = Duration::from_secs(30);
+pub(crate) const TEST_LIMIT: Duration = Duration::from_secs(30);
 
-/// Few enough to fill quickly, and enough to collide only where a test wants it.
+/// Few enough to provision quickly, and enough that nodes share a bucket only where a test wants it.
 pub(crate) const BUCKETS: u32 = 4_000;
 
 /// A server and a lock strategy.
@@ -34,10 +35,21 @@ pub(crate) fn server(engine: Engine) -> Option<&'static Server> {
     SERVERS[engine as usize].get_or_init(|| Server::for_tests(engine)).as_ref()
 }
 
-/// A session that looks at the server from outside.
-pub(crate) struct Outside(Connection);
+/// A plain SQL session beside hierlock, to observe and disturb it.
+pub(crate) struct OutsideSession(Connection);
 
-impl Outside {
+/// Connects. Tests set short limits for answers, and connecting may exceed them on a busy machine: then it connects again.
+pub(crate) async fn connect(url: &str) -> Hierlock {
+    let begun = Instant::now();
+    loop {
+        match Hierlock::connect(url).await {
+            Ok(locks) => return locks,
+            Err(error) => assert!(begun.elapsed() < TEST_LIMIT, "{error}"),
+        }
+    }
+}
+
+impl OutsideSession {
     pub(crate) async fn connect(url: &str) -> Self {
         let bare = url.split('?').next().unwrap();
         let address = ServerAddress::from_url(&bare.parse().unwrap()).unwrap();
@@ -79,7 +91,7 @@ impl Database {
         let server = server(setup.engine)?;
         let number = DATABASES.fetch_add(1, Ordering::Relaxed);
         let name = format!("hierlock_test_{}_{number}", std::process::id());
-        Outside::connect(server.url()).await.run(&format!("CREATE DATABASE {name}")).await;
+        OutsideSession::connect(server.url()).await.run(&format!("CREATE DATABASE {name}")).await;
         let bare = server.url().split('?').next().unwrap();
         let (address, _) = bare.rsplit_once('/').unwrap();
         let url = format!("{address}/{name}?strategy={}", setup.strategy);
@@ -126,7 +138,7 @@ impl Database {
         Hierlock::connect(&self.url).await.unwrap()
     }
 
-    /// A client that can lock in transactions.
+    /// Connects a client that can lock in transactions.
     pub(crate) async fn connect_sql(&self) -> Hierlock<SqlBackend> {
         Hierlock::connect_sql(&self.url).await.unwrap()
     }
@@ -138,17 +150,17 @@ impl Database {
 
     /// Connects with more parameters, such as `connections=1`.
     pub(crate) async fn connect_with(&self, parameters: &str) -> Hierlock {
-        Hierlock::connect(&format!("{}&{parameters}", self.url)).await.unwrap()
+        connect(&format!("{}&{parameters}", self.url)).await
     }
 
-    pub(crate) async fn outside(&self) -> Outside {
-        Outside::connect(&self.url).await
+    pub(crate) async fn outside(&self) -> OutsideSession {
+        OutsideSession::connect(&self.url).await
     }
 }
 
-/// What the server reports about the other sessions of the database.
-impl Outside {
-    /// Returns the ids of all sessions.
+/// Queries about the other sessions of the database.
+impl OutsideSession {
+    /// Returns the process ids of all sessions.
     pub(crate) async fn sessions(&mut self) -> BTreeSet<i64> {
         let sql = match &self.0 {
             Connection::Mysql(_) => {
@@ -177,47 +189,75 @@ impl Outside {
         let running = "SELECT ID FROM information_schema.PROCESSLIST WHERE DB = DATABASE() AND \
                        ID <> CONNECTION_ID() AND COMMAND <> 'Sleep'";
         let mut busy = self.rows(running).await;
-        let is_mariadb = self.rows("SELECT VERSION()").await[0][0].contains("MariaDB");
-        if !is_mariadb {
+        if self.dialect().await == Dialect::Mysql {
             let locking = "SELECT DISTINCT t.PROCESSLIST_ID FROM performance_schema.data_locks l \
                            JOIN performance_schema.threads t USING (THREAD_ID) \
                            WHERE l.OBJECT_SCHEMA = DATABASE()";
             busy.extend(self.rows(locking).await);
             return busy.into_iter().map(|row| row[0].parse().unwrap()).collect();
         }
-        let ours = self.sessions().await;
+        let sessions = self.sessions().await;
         let status = self.rows("SHOW ENGINE INNODB STATUS").await[0].last().unwrap().clone();
-        // Only the list of transactions: the section of the last deadlock looks the same, and comes before.
+        // Only the list of transactions: the section of the last deadlock before it looks the same.
         let (_, transactions) = status.split_once("\nTRANSACTIONS\n").unwrap();
-        let locking = ours.into_iter().filter(|session| {
-            let whose = format!("MariaDB thread id {session},");
+        let locking = sessions.into_iter().filter(|session| {
+            let thread = format!("MariaDB thread id {session},");
             let mut blocks = transactions.split("\n---TRANSACTION ");
-            blocks.any(|block| block.contains(&whose) && !block.contains("\n0 lock struct(s)"))
+            blocks.any(|block| block.contains(&thread) && !block.contains("\n0 lock struct(s)"))
         });
         let running = busy.into_iter().map(|row| row[0].parse().unwrap());
         running.chain(locking).collect()
     }
 
+    async fn dialect(&mut self) -> Dialect {
+        match &self.0 {
+            Connection::Postgres(_) => Dialect::Postgres,
+            Connection::Mysql(_) => {
+                let version = self.rows("SELECT VERSION()").await.concat().concat();
+                if version.contains("MariaDB") { Dialect::Mariadb } else { Dialect::Mysql }
+            }
+        }
+    }
+
+    /// Waits until a session of the database waits for a lock of another session.
+    pub(crate) async fn until_lock_wait(&mut self) {
+        let (begun, dialect) = (Instant::now(), self.dialect().await);
+        let mut introspection = Introspection::default();
+        loop {
+            let scope = IntrospectionScope::of_sessions(self.sessions().await);
+            let mut session = SessionRef::of_caller(self.0.as_ref(), dialect, TEST_LIMIT);
+            if !introspection.lock_waits(&mut session, &scope).await.unwrap().is_empty() {
+                return;
+            }
+            assert!(begun.elapsed() < TEST_LIMIT, "no session waits for a lock");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     /// Waits until exactly `count` sessions are busy, and returns how long that took.
     pub(crate) async fn until_busy(&mut self, count: usize) -> Duration {
         let begun = Instant::now();
-        self.busy_when(count).await;
+        self.busy_sessions(count).await;
         begun.elapsed()
     }
 
-    /// Waits until exactly one session is busy, and returns it.
-    pub(crate) async fn the_busy_one(&mut self) -> i64 {
-        self.busy_when(1).await.pop_first().unwrap()
+    /// Waits until exactly one session is busy, and returns its process id.
+    pub(crate) async fn busy_session(&mut self) -> i64 {
+        self.busy_sessions(1).await.pop_first().unwrap()
     }
 
-    async fn busy_when(&mut self, count: usize) -> BTreeSet<i64> {
+    /// Waits until exactly `count` sessions are busy, and returns their process ids.
+    async fn busy_sessions(&mut self, count: usize) -> BTreeSet<i64> {
         let begun = Instant::now();
         loop {
             let busy = self.busy().await;
             if busy.len() == count {
                 return busy;
             }
-            assert!(begun.elapsed() < GENEROUS, "{} are busy, not {count}: {busy:?}", busy.len());
+            assert!(
+                begun.elapsed() < TEST_LIMIT,
+                "expected {count} busy sessions within the limit, found {busy:?}"
+            );
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
@@ -232,7 +272,7 @@ impl Outside {
         }
         let begun = Instant::now();
         while self.sessions().await.contains(&session) {
-            assert!(begun.elapsed() < GENEROUS, "{session} cannot be killed");
+            assert!(begun.elapsed() < TEST_LIMIT, "session {session} did not end after a kill");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
@@ -266,7 +306,7 @@ impl Setup {
     }
 }
 
-/// Passes the list of all setups to another macro, after the arguments of that one.
+/// Calls another macro with its arguments and the list of all setups.
 macro_rules! every_setup {
     ([$($then:tt)+] $($before:tt)*) => {
         $($then)+! { $($before)*
@@ -306,7 +346,7 @@ macro_rules! on_every_setup {
 }
 pub(crate) use on_every_setup;
 
-/// The same if strategies do not matter: rows on each server, and advisory keys.
+/// Defines a test for striped rows on each server and for advisory keys, from a function of a [`Setup`].
 macro_rules! on_each_engine {
     ($($test:ident),* $(,)?) => {
         $crate::support::on_every_setup!(@ [$($test)*]

@@ -1,6 +1,6 @@
-//! Locks and data in one transaction: that of the caller, or that of the lock.
+//! Locks and data in one transaction: the caller's, or the lock's own.
 
-use crate::support::{Database, GENEROUS, Outside, Setup, on_every_setup};
+use crate::support::{Database, OutsideSession, Setup, TEST_LIMIT, on_every_setup};
 
 use hierlock::{Target, TransactionState};
 use hierlock_conformance::{is_free, until_free, until_waiting};
@@ -11,17 +11,17 @@ use std::time::Duration;
 
 on_every_setup!(
     locks_in_a_transaction_end_with_it,
-    locks_in_a_transaction_of_the_toolbox,
-    an_acquire_in_waits_for_others_and_blocks_them,
-    a_deadline_leaves_the_transaction_usable,
+    acquire_in_locks_in_a_transaction_of_the_toolbox,
+    acquire_in_waits_for_others_and_blocks_them,
+    a_timeout_of_acquire_in_leaves_the_transaction_usable,
     a_dropped_acquire_in_ends_its_wait,
-    a_transaction_whose_connection_is_gone_ends_at_once,
+    a_rollback_on_a_stalled_connection_fails_at_once,
     work_is_committed_with_the_lock,
     work_is_rolled_back_with_the_lock,
     work_that_ends_the_transaction_loses_the_lock,
-    work_that_fails_is_not_committed,
-    work_that_was_dropped_midway_keeps_the_lock,
-    tokens_ascend,
+    failed_work_is_not_committed,
+    dropped_work_keeps_the_lock,
+    fencing_tokens_ascend,
 );
 
 fn target(path: &str) -> Target {
@@ -70,8 +70,8 @@ async fn locks_in_a_transaction_end_with_it(setup: Setup) {
     });
 }
 
-/// Locks in a transaction of the toolbox, so that a lock, a lease and a version can be in one.
-async fn locks_in_a_transaction_of_the_toolbox(setup: Setup) {
+/// So one transaction can have a lock, a lease and a version.
+async fn acquire_in_locks_in_a_transaction_of_the_toolbox(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let locks = database.connect_sql().await;
     let toolbox = hierlock::database::Database::connect(database.bare_url()).await.unwrap();
@@ -80,14 +80,14 @@ async fn locks_in_a_transaction_of_the_toolbox(setup: Setup) {
     assert!(!is_free(&locks, "u1").await && is_free(&locks, "u1/a2").await);
     tx.commit().await.unwrap();
     assert!(is_free(&locks, "u1").await);
-    // A transaction of another database is refused: it would lock nothing.
+    // A transaction of another kind of database is refused, because it could not lock.
     let elsewhere = hierlock::database::Database::connect("sqlite::memory:").await.unwrap();
     let mut tx = elsewhere.begin().await.unwrap();
     let error = locks.acquire_in(&mut tx, [target("u1/a1")]).await.unwrap_err();
     assert!(error.is_usage() && error.to_string().contains("not one of"), "{error}");
 }
 
-async fn an_acquire_in_waits_for_others_and_blocks_them(setup: Setup) {
+async fn acquire_in_waits_for_others_and_blocks_them(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let locks = database.connect_sql().await;
     with_pool!(database, pool => {
@@ -112,7 +112,7 @@ async fn an_acquire_in_waits_for_others_and_blocks_them(setup: Setup) {
     });
 }
 
-async fn a_deadline_leaves_the_transaction_usable(setup: Setup) {
+async fn a_timeout_of_acquire_in_leaves_the_transaction_usable(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let locks = database.connect_sql().await;
     with_pool!(database, pool => {
@@ -127,9 +127,9 @@ async fn a_deadline_leaves_the_transaction_usable(setup: Setup) {
         let error = locks.request_all(several).no_wait().acquire_in(&mut tx).await.unwrap_err();
         assert!(error.is_would_block(), "{error}");
         assert_state(&error, setup, TransactionState::KeepsSome);
-        // The reported state is true on PostgreSQL: only what was there before is still there.
-        let kept = setup.engine != Engine::Postgres;
-        assert_eq!(!is_free(&locks, "u1").await, kept);
+        // As reported, PostgreSQL has released `u1`, and InnoDB keeps it until the transaction ends.
+        let keeps_locks = setup.engine != Engine::Postgres;
+        assert_eq!(!is_free(&locks, "u1").await, keeps_locks);
         assert!(!is_free(&locks, "u3").await);
         sqlx::raw_sql("SELECT 1").execute(&mut *tx).await.unwrap();
         held.release().await.unwrap();
@@ -147,7 +147,7 @@ fn assert_state(error: &hierlock::Error, setup: Setup, on_innodb: TransactionSta
     assert_eq!(error.transaction_state(), Some(expected), "{error}");
 }
 
-/// Otherwise the statement would continue, and the caller's next one would wait behind it.
+/// Otherwise the statement would continue to wait, and the caller's next statement would wait for it.
 async fn a_dropped_acquire_in_ends_its_wait(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let locks = database.connect_sql().await;
@@ -159,33 +159,33 @@ async fn a_dropped_acquire_in_ends_its_wait(setup: Setup) {
                 taken = locks.acquire_in(&mut tx, [target("u1")]) => panic!("{taken:?}"),
                 () = until_waiting(&locks, 1) => {}
             }
-            let rollback = tokio::time::timeout(GENEROUS, tx.rollback()).await;
+            let rollback = tokio::time::timeout(TEST_LIMIT, tx.rollback()).await;
             // The error of the cancelled statement may be read here.
-            let _ = rollback.expect("the rollback still waits");
+            let _ = rollback.expect("the rollback did not return within the limit");
             assert!(is_free(&locks, "u1/a1/r2").await);
         }
         pool.close().await;
     });
     let mut outside = database.outside().await;
-    wait_until_nobody_waits(&mut outside, setup).await;
+    until_no_lock_wait(&mut outside, setup).await;
 }
 
-async fn wait_until_nobody_waits(outside: &mut Outside, setup: Setup) {
+async fn until_no_lock_wait(outside: &mut OutsideSession, setup: Setup) {
     let sql = match setup.engine {
         Engine::Postgres => "SELECT count(*)::text FROM pg_locks WHERE NOT granted",
         Engine::Mysql => "SELECT COUNT(*) FROM performance_schema.data_lock_waits",
         Engine::Mariadb => "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'",
     };
-    // Other tests use the same server, so once is enough.
+    // Other tests use the same server, so one moment without waits is enough.
     let polls = async {
         while outside.number(sql).await > 0 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    tokio::time::timeout(GENEROUS, polls).await.expect("a session still waits");
+    tokio::time::timeout(TEST_LIMIT, polls).await.expect("a lock wait did not end in time");
 }
 
-/// Runs the work of a test on the connection that the lock lends.
+/// Runs a test with the connection type of the server's driver.
 macro_rules! with_work {
     ($setup:expr, $work:ident::<$c:ident> => $test:expr) => {
         match $setup.engine {
@@ -201,7 +201,8 @@ macro_rules! with_work {
     };
 }
 
-async fn with_numbers(database: &Database) -> Outside {
+/// Creates the table `numbers` with one row.
+async fn with_numbers(database: &Database) -> OutsideSession {
     let mut outside = database.outside().await;
     outside.run("CREATE TABLE numbers (id INT PRIMARY KEY, value INT NOT NULL)").await;
     outside.run("INSERT INTO numbers VALUES (1, 10)").await;
@@ -210,9 +211,9 @@ async fn with_numbers(database: &Database) -> Outside {
 
 const VALUE: &str = "SELECT value FROM numbers WHERE id = 1";
 
-/// The failure this prevents: an acquire without a response left its statement half-way on the connection. A
-/// ROLLBACK there waited for responses that never came, or read those of other statements.
-async fn a_transaction_whose_connection_is_gone_ends_at_once(setup: Setup) {
+/// The failure this prevents: an acquire without a response left its statement unfinished on the connection. A ROLLBACK
+/// there waited for responses that never came, or read those of other statements.
+async fn a_rollback_on_a_stalled_connection_fails_at_once(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let locks = database.connect_with("silence_ms=500").await.as_sql().unwrap();
     let proxy = Proxy::before(database.bare_url()).await;
@@ -221,11 +222,12 @@ async fn a_transaction_whose_connection_is_gone_ends_at_once(setup: Setup) {
     proxy.set_mode(NetworkMode::Stalls);
     let error = locks.acquire_in(&mut tx, [target("u1")]).await.unwrap_err();
     assert_eq!(error.transaction_state(), Some(TransactionState::Gone), "{error}");
-    let ended =
-        tokio::time::timeout(GENEROUS, tx.rollback()).await.expect("the rollback never ends");
+    let ended = tokio::time::timeout(TEST_LIMIT, tx.rollback())
+        .await
+        .expect("the rollback did not return within the limit");
     let error = ended.unwrap_err().to_string();
     assert!(error.contains("the connection was given up"), "{error}");
-    // It is not back in its pool.
+    // The connection did not return to its pool.
     proxy.set_mode(NetworkMode::Passes);
     let mut tx = behind.begin().await.unwrap();
     locks.acquire_in(&mut tx, [target("u1")]).await.unwrap();
@@ -268,7 +270,7 @@ async fn work_is_rolled_back_with_the_lock(setup: Setup) {
         until_free(&locks, "u1").await;
         assert_eq!(outside.number(VALUE).await, 10);
     }
-    // Asking for the connection type of another server fails and does no harm.
+    // A request for the connection type of another driver fails, and the guard can still be released.
     let mut guard = locks.acquire(target("u1")).await.unwrap();
     let error = match setup.engine {
         Engine::Postgres => guard.transaction::<MySqlConnection>().await.map(drop).unwrap_err(),
@@ -287,22 +289,22 @@ async fn work_that_ends_the_transaction_loses_the_lock(setup: Setup) {
             let mut work = guard.transaction::<C>().await.unwrap();
             sqlx::raw_sql(ending).execute(&mut *work).await.unwrap();
         });
-        let error = tokio::time::timeout(GENEROUS, guard.lost()).await.unwrap();
+        let error = tokio::time::timeout(TEST_LIMIT, guard.lost()).await.unwrap();
         assert!(error.is_lost(), "{error}");
         assert!(guard.commit().await.unwrap_err().is_lost());
         assert!(is_free(&locks, "u1").await);
     }
 }
 
-async fn work_that_fails_is_not_committed(setup: Setup) {
+async fn failed_work_is_not_committed(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let (locks, mut outside) = (database.connect_sql().await, with_numbers(&database).await);
     let mut guard = locks.acquire(target("u1")).await.unwrap();
     with_work!(setup, work::<C> => {
         let mut work = guard.transaction::<C>().await.unwrap();
         sqlx::raw_sql("UPDATE numbers SET value = 11").execute(&mut *work).await.unwrap();
-        let twice = "INSERT INTO numbers VALUES (1, 1)";
-        sqlx::raw_sql(twice).execute(&mut *work).await.unwrap_err();
+        let duplicate = "INSERT INTO numbers VALUES (1, 1)";
+        sqlx::raw_sql(duplicate).execute(&mut *work).await.unwrap_err();
     });
     assert!(!is_free(&locks, "u1").await);
     let committed = guard.commit().await;
@@ -321,8 +323,9 @@ async fn work_that_fails_is_not_committed(setup: Setup) {
     assert!(is_free(&locks, "u1").await);
 }
 
-/// A future that is dropped during a statement leaves it running. It is cancelled when the connection comes back.
-async fn work_that_was_dropped_midway_keeps_the_lock(setup: Setup) {
+/// A future that is dropped during a statement leaves it running. The statement is cancelled when the connection is returned
+/// to the guard.
+async fn dropped_work_keeps_the_lock(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let (locks, _outside) = (database.connect_sql().await, with_numbers(&database).await);
     let mut guard = locks.acquire(target("u1")).await.unwrap();
@@ -341,8 +344,8 @@ async fn work_that_was_dropped_midway_keeps_the_lock(setup: Setup) {
     assert!(is_free(&locks, "u1").await);
 }
 
-/// Also if the waiter's statement was sent before others got their tokens.
-async fn tokens_ascend(setup: Setup) {
+/// Even if the statement of a waiter was sent before another client got its token.
+async fn fencing_tokens_ascend(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let (locks, others) = (database.connect_sql().await, database.connect_sql().await);
     let mut last = 0;
@@ -356,11 +359,11 @@ async fn tokens_ascend(setup: Setup) {
             async move { others.acquire(target("u1")).await.unwrap() }
         });
         until_waiting(&others, 1).await;
-        let beside = locks.acquire(target("u2")).await.unwrap();
-        let token_beside = beside.token().await.unwrap();
+        let other = locks.acquire(target("u2")).await.unwrap();
+        let other_token = other.token().await.unwrap();
         first.release().await.unwrap();
         let second = waits.await.unwrap();
         last = second.token().await.unwrap();
-        assert!(last > token && last > token_beside, "round {round}");
+        assert!(last > token && last > other_token, "round {round}");
     }
 }

@@ -1,4 +1,4 @@
-//! The settings under which everything is tested: what an administrator may have set for all sessions of a server.
+//! The server settings of the tests: defaults that an administrator may have set for all sessions.
 
 use hierlock_sandbox::Engine;
 
@@ -13,12 +13,11 @@ pub(crate) struct Setting {
     pub(crate) parameters: &'static str,
     /// The encoding of the database, on PostgreSQL.
     pub(crate) encoding: &'static str,
-    /// Whether it is a time limit. Then it is a second, and a longer wait is tested.
+    /// Whether the setting is a time limit of one second. Then a longer wait is tested.
     pub(crate) is_limit: bool,
-    /// Whether it affects pools of the program, which is the program's own choice. Then only our connections are
-    /// tested.
-    pub(crate) is_for_ours: bool,
-    /// Whether it needs a server with a certificate.
+    /// Whether only connections of hierlock are tested. Programs must adapt their own pools to such a setting.
+    pub(crate) skips_program_pools: bool,
+    /// Whether the setting needs a server with a certificate.
     pub(crate) needs_tls: bool,
 }
 
@@ -31,7 +30,7 @@ impl Setting {
             parameters: "",
             encoding: "UTF8",
             is_limit: false,
-            is_for_ours: false,
+            skips_program_pools: false,
             needs_tls: false,
         }
     }
@@ -65,8 +64,8 @@ impl Setting {
         Self { is_limit: true, ..self }
     }
 
-    fn for_ours(self) -> Self {
-        Self { is_for_ours: true, ..self }
+    fn skip_program_pools(self) -> Self {
+        Self { skips_program_pools: true, ..self }
     }
 
     fn tls(self) -> Self {
@@ -86,7 +85,7 @@ pub(crate) fn settings(engine: Engine) -> Vec<Setting> {
     }
 }
 
-/// A setting of PostgreSQL without a schema in which tables can be created.
+/// Returns a setting of PostgreSQL that leaves no schema in which tables can be created.
 pub(crate) fn no_schema() -> Setting {
     Setting::role("search_path", "nowhere")
 }
@@ -108,13 +107,13 @@ fn innodb(engine: Engine) -> Vec<Setting> {
     let (statement_limit, a_second) =
         if is_mariadb { ("max_statement_time", "1") } else { ("max_execution_time", "1000") };
     all.extend([
-        global(&format!("{prefix}_read_only"), "1").for_ours(),
+        global(&format!("{prefix}_read_only"), "1").skip_program_pools(),
         global("completion_type", "'CHAIN'"),
         global("completion_type", "'RELEASE'"),
         global("init_connect", "'SET autocommit = 0'"),
         global("init_connect", "'SET NAMES latin1, sql_mode = ANSI, autocommit = 0'"),
-        global("sql_select_limit", "1").and(global("sql_safe_updates", "1")).for_ours(),
-        global("max_join_size", "1").for_ours(),
+        global("sql_select_limit", "1").and(global("sql_safe_updates", "1")).skip_program_pools(),
+        global("max_join_size", "1").skip_program_pools(),
         global("lock_wait_timeout", "1").and(global("innodb_lock_wait_timeout", "1")).limit(),
         global(statement_limit, a_second).and(global("wait_timeout", "1")).limit(),
         global("max_connections", "8"),
@@ -133,7 +132,7 @@ fn postgres() -> Vec<Setting> {
         all.push(role("default_transaction_isolation", &format!("'{level}'")));
     }
     all.extend([
-        role("default_transaction_read_only", "on").for_ours(),
+        role("default_transaction_read_only", "on").skip_program_pools(),
         role("statement_timeout", "'1s'").and(role("lock_timeout", "'1s'")).limit(),
         role("idle_in_transaction_session_timeout", "'1s'")
             .and(role("idle_session_timeout", "'1s'"))
@@ -143,7 +142,7 @@ fn postgres() -> Vec<Setting> {
         Setting { encoding: "EUC_JP", ..Setting::new("a database in EUC_JP") },
         role("standard_conforming_strings", "off").and(role("bytea_output", "'escape'")),
         role("DateStyle", "'SQL, DMY'").and(role("TimeZone", "'Asia/Tokyo'")),
-        // The first schema does not exist, so tables are found in the second.
+        // The first schema does not exist, so tables are in the second.
         role("search_path", "elsewhere, public"),
         Setting {
             set: vec!["ALTER ROLE app CONNECTION LIMIT 8".to_owned()],

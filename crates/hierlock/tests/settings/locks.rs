@@ -1,6 +1,6 @@
 //! Provisioning, locks, and locks in transactions, under one setting.
 
-use crate::server::{Client, Place};
+use crate::server::{Client, TestDatabase};
 use crate::{LONGER_THAN_LIMIT, ProgramPool};
 use hierlock::optimistic::{Changes, UpdateOutcome, VersionedTable};
 use hierlock::retry::{RetryPolicy, retry};
@@ -15,23 +15,24 @@ fn target(path: &str) -> Target {
 }
 
 /// Runs all checks in an empty database.
-pub(crate) async fn exercise(place: &Place, is_limit: bool) {
-    let mut outside = place.outside().await;
-    let url = place.with("strategy=striped&connections=3");
+pub(crate) async fn exercise(test_database: &TestDatabase, is_limit: bool) {
+    let mut outside = test_database.outside().await;
+    let url = test_database.with("strategy=striped&connections=3");
     provision(&url, &mut outside).await;
     let locks = Hierlock::connect_sql(&url).await.unwrap();
     hold(&locks, is_limit).await;
-    work(&locks, place, &mut outside).await;
-    within(&locks, place, &mut outside).await;
+    work(&locks, test_database, &mut outside).await;
+    acquire_in(&locks, test_database, &mut outside).await;
     drop(locks);
-    // There may be few connections.
-    outside.until_alone().await;
+    // The setting may allow only few connections.
+    outside.until_no_user_sessions().await;
     rebucket(&url, &mut outside).await;
-    if place.engine == Engine::Postgres {
-        let locks = Hierlock::connect_sql(&place.with("table=keys&connections=3")).await.unwrap();
+    if test_database.engine == Engine::Postgres {
+        let locks =
+            Hierlock::connect_sql(&test_database.with("table=keys&connections=3")).await.unwrap();
         hold(&locks, is_limit).await;
     }
-    on_demand(place, &mut outside).await;
+    on_demand(test_database, &mut outside).await;
 }
 
 /// Returns levels whose names need quoting.
@@ -40,19 +41,19 @@ fn levels() -> Hierarchy {
 }
 
 async fn provision(url: &str, outside: &mut Client) {
-    let made =
+    let provision =
         Provision::connect(&format!("{url}&buckets=40"), Hierarchy::default()).await.unwrap();
-    let made = made.connections(1);
-    let report = made.run(|_| ()).await.unwrap();
+    let provision = provision.connections(1);
+    let report = provision.run(|_| ()).await.unwrap();
     assert_eq!((report.rows, report.inserted), (120, 120));
     assert_eq!(outside.number("SELECT COUNT(*) FROM hier_lock_buckets").await, 120);
     let state = "SELECT state FROM hier_lock_meta WHERE buckets = 40";
     assert_eq!(outside.text(state).await, "ready");
-    assert!(made.check(|_| ()).await.unwrap().is_clean());
+    assert!(provision.check(|_| ()).await.unwrap().is_clean());
     let odd = format!("{url}&table=odd&buckets=4");
     Provision::connect(&odd, levels()).await.unwrap().run(|_| ()).await.unwrap();
-    let kept = "SELECT levels FROM hier_lock_meta WHERE space = 'odd'";
-    assert_eq!(outside.text(kept).await, r"user's/acc\ount/resource");
+    let stored = "SELECT levels FROM hier_lock_meta WHERE space = 'odd'";
+    assert_eq!(outside.text(stored).await, r"user's/acc\ount/resource");
     assert_eq!(outside.number("SELECT COUNT(*) FROM odd").await, 12);
     Hierlock::connect_with(&odd, levels()).await.unwrap();
 }
@@ -77,17 +78,17 @@ async fn hold(locks: &Hierlock<SqlBackend>, is_limit: bool) {
     locks.acquire_all(many).await.unwrap().release().await.unwrap();
 }
 
-/// Works in the transaction of the lock.
-async fn work(locks: &Hierlock<SqlBackend>, place: &Place, outside: &mut Client) {
+/// Works in the lock's own transaction.
+async fn work(locks: &Hierlock<SqlBackend>, test_database: &TestDatabase, outside: &mut Client) {
     outside
         .run("CREATE TABLE seats (id BIGINT PRIMARY KEY, holder VARCHAR(80), version BIGINT NOT NULL)")
         .await;
-    if place.engine == Engine::Postgres {
+    if test_database.engine == Engine::Postgres {
         outside.run("GRANT ALL ON seats TO app").await;
     }
     let mut guard = locks.acquire(target("u1")).await.unwrap();
     let insert = "INSERT INTO seats VALUES (7, NULL, 1)";
-    match place.engine {
+    match test_database.engine {
         Engine::Postgres => {
             let mut tx = guard.transaction::<PgConnection>().await.unwrap();
             sqlx::query(insert).execute(&mut *tx).await.unwrap();
@@ -102,8 +103,12 @@ async fn work(locks: &Hierlock<SqlBackend>, place: &Place, outside: &mut Client)
 }
 
 /// Locks in a transaction of the program.
-async fn within(locks: &Hierlock<SqlBackend>, place: &Place, outside: &mut Client) {
-    let pool = ProgramPool::connect(place).await;
+async fn acquire_in(
+    locks: &Hierlock<SqlBackend>,
+    test_database: &TestDatabase,
+    outside: &mut Client,
+) {
+    let pool = ProgramPool::connect(test_database).await;
     macro_rules! within {
         ($pool:expr, $begin:expr) => {
             retry(RetryPolicy::default(), |_| async {
@@ -121,7 +126,7 @@ async fn within(locks: &Hierlock<SqlBackend>, place: &Place, outside: &mut Clien
         };
     }
     match &pool {
-        // In the mode ORACLE a plain BEGIN starts a block.
+        // With `sql_mode` ORACLE a plain BEGIN starts a block.
         ProgramPool::Innodb(pool) => within!(pool, "START TRANSACTION READ WRITE"),
         ProgramPool::Postgres(pool) => within!(pool, "BEGIN READ WRITE"),
     }
@@ -132,26 +137,26 @@ async fn within(locks: &Hierlock<SqlBackend>, place: &Place, outside: &mut Clien
 }
 
 async fn rebucket(url: &str, outside: &mut Client) {
-    let made = Provision::connect(url, Hierarchy::default()).await.unwrap();
-    let made = made.connections(1);
+    let provision = Provision::connect(url, Hierarchy::default()).await.unwrap();
+    let provision = provision.connections(1);
     for (buckets, rows) in [(50, 150), (30, 90)] {
-        made.rebucket(Buckets::new(buckets).unwrap(), |_| ()).await.unwrap();
+        provision.rebucket(Buckets::new(buckets).unwrap(), |_| ()).await.unwrap();
         assert_eq!(outside.number("SELECT COUNT(*) FROM hier_lock_buckets").await, rows);
-        let kept = format!("SELECT COUNT(*) FROM hier_lock_meta WHERE buckets = {buckets}");
-        assert_eq!(outside.number(&kept).await, 1);
+        let stored = format!("SELECT COUNT(*) FROM hier_lock_meta WHERE buckets = {buckets}");
+        assert_eq!(outside.number(&stored).await, 1);
         let fence = format!("SELECT COUNT(of_{buckets}) FROM hier_lock_buckets");
         assert_eq!(outside.number(&fence).await, 0);
     }
 }
 
-/// On-demand rows, also in a transaction of the program.
-async fn on_demand(place: &Place, outside: &mut Client) {
-    let url = place.with("strategy=on-demand&table=by_id&connections=3");
+/// Locks with on-demand rows, also in a transaction of the program.
+async fn on_demand(test_database: &TestDatabase, outside: &mut Client) {
+    let url = test_database.with("strategy=on-demand&table=by_id&connections=3");
     let locks = Hierlock::connect_sql(&url).await.unwrap();
     locks.acquire(target("u1/a1")).await.unwrap().release().await.unwrap();
     assert_eq!(outside.number("SELECT COUNT(*) FROM by_id").await, 2);
     hold(&locks, false).await;
-    let pool = ProgramPool::connect(place).await;
+    let pool = ProgramPool::connect(test_database).await;
     macro_rules! within {
         ($pool:expr, $begin:expr) => {{
             let mut tx = $pool.begin_with($begin).await.unwrap();

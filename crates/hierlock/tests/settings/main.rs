@@ -1,5 +1,5 @@
-//! Everything that the library does, in a short form, under each setting that an administrator may have made. After
-//! every call that reports success another client reads the state.
+//! All operations of the library under each server setting that an administrator may have changed. After every call that
+//! reports success, another client reads the state.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod list;
@@ -12,19 +12,19 @@ use hierlock::lease::Leases;
 use hierlock::sql::Provision;
 use hierlock::{Hierarchy, Hierlock};
 use hierlock_sandbox::{Engine, Sandbox, on_each_server};
-use server::{HostileServer, Place};
+use server::{SettingsServer, TestDatabase};
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{MySqlPool, PgPool};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-on_each_server!(everything_works_under_each_setting);
+on_each_server!(all_operations_work_under_each_setting);
 
-/// The failure this prevents: with `autocommit` off by default, success was reported and nothing was committed; and
-/// MariaDB could not be used in a strict mode.
-async fn everything_works_under_each_setting(engine: Engine) {
-    let Some(mut server) = HostileServer::start(engine).await else { return };
+/// The failures this prevents: with `autocommit` off by default, calls succeeded and nothing was committed; and MariaDB could
+/// not be used in a strict mode.
+async fn all_operations_work_under_each_setting(engine: Engine) {
+    let Some(mut server) = SettingsServer::start(engine).await else { return };
     // To debug: a part of the name of the only setting to test.
     let only = std::env::var("HIERLOCK_SETTING").unwrap_or_default();
     let mut failed = Vec::new();
@@ -33,50 +33,61 @@ async fn everything_works_under_each_setting(engine: Engine) {
             continue;
         }
         let begun = Instant::now();
-        let place = Arc::new(server.apply(&setting).await);
-        let (tried, setting_tried) = (place.clone(), setting.clone());
-        let exercise = tokio::spawn(async move {
-            locks::exercise(&tried, setting_tried.is_limit).await;
-            toolbox::exercise(&tried, setting_tried.is_for_ours).await;
-            if ["defaults", "max_allowed_packet = 65536"].contains(&&*setting_tried.name) {
-                toolbox::payloads(&tried).await;
+        let test_database = Arc::new(server.apply(&setting).await);
+        let exercise = tokio::spawn({
+            let (test_database, setting) = (test_database.clone(), setting.clone());
+            async move {
+                locks::exercise(&test_database, setting.is_limit).await;
+                toolbox::exercise(&test_database, setting.skips_program_pools).await;
+                if ["defaults", "max_allowed_packet = 65536"].contains(&&*setting.name) {
+                    toolbox::payloads(&test_database).await;
+                }
             }
         });
-        // The panic message says what failed. The other settings are tested as well.
-        let ended = if exercise.await.is_ok() { "works" } else { "FAILS" };
-        eprintln!("{engine}: {} {ended}, in {:?}", setting.name, begun.elapsed());
-        if ended == "FAILS" {
+        // A panic names the failed check. The other settings are tested as well.
+        let works = exercise.await.is_ok();
+        let result = if works { "works" } else { "FAILS" };
+        eprintln!("{engine}: {} {result}, in {:?}", setting.name, begun.elapsed());
+        if !works {
             failed.push(setting.name.clone());
         }
-        server.undo(&setting, &place).await;
+        server.undo(&setting, &test_database).await;
     }
     if engine == Engine::Postgres && "search_path = nowhere".contains(&only) {
-        check_that_a_missing_schema_is_explained(&mut server).await;
+        check_missing_schema_error(&mut server).await;
     }
-    assert_eq!(failed, [""; 0]);
+    assert_eq!(failed, [""; 0], "these settings fail");
 }
 
-async fn check_that_a_missing_schema_is_explained(server: &mut HostileServer) {
+/// Checks that errors explain a missing schema.
+async fn check_missing_schema_error(server: &mut SettingsServer) {
     let setting = list::no_schema();
-    let place = server.apply(&setting).await;
-    let url = place.with("strategy=striped&buckets=4");
-    let made = Provision::connect(&url, Hierarchy::default()).await.unwrap().run(|_| ()).await;
-    let database = Database::connect(&place.url).await.unwrap();
+    let test_database = server.apply(&setting).await;
+    let url = test_database.with("strategy=striped&buckets=4");
+    let provision = Provision::connect(&url, Hierarchy::default()).await.unwrap();
+    let provisioned = provision.run(|_| ()).await.map(drop);
+    let database = Database::connect(&test_database.url).await.unwrap();
     let leases = Leases::new(database.clone()).provision().await;
-    let on_demand = Hierlock::connect(&place.with("strategy=on-demand")).await.map(drop);
-    for refused in [made.map(drop), leases, on_demand] {
-        let said = refused.unwrap_err().to_string();
-        assert!(said.contains("search_path") && said.contains("options[search_path]"), "{said}");
+    let on_demand = Hierlock::connect(&test_database.with("strategy=on-demand")).await.map(drop);
+    for result in [provisioned, leases, on_demand] {
+        let message = result.unwrap_err().to_string();
+        assert!(
+            message.contains("search_path") && message.contains("options[search_path]"),
+            "{message}"
+        );
     }
     let tables = "SELECT COUNT(*) FROM pg_tables WHERE tablename LIKE 'hier%'";
-    assert_eq!(place.outside().await.number(tables).await, 0);
-    // With the advice of the error it works.
-    let url = place.with("strategy=striped&buckets=4&options[search_path]=public");
-    let made = Provision::connect(&url, Hierarchy::default()).await.unwrap();
-    made.run(|_| ()).await.unwrap();
-    assert_eq!(place.outside().await.number("SELECT COUNT(*) FROM hier_lock_buckets").await, 12);
+    assert_eq!(test_database.outside().await.number(tables).await, 0);
+    // The fix that the error suggests works.
+    let url = test_database.with("strategy=striped&buckets=4&options[search_path]=public");
+    let provision = Provision::connect(&url, Hierarchy::default()).await.unwrap();
+    provision.run(|_| ()).await.unwrap();
+    assert_eq!(
+        test_database.outside().await.number("SELECT COUNT(*) FROM hier_lock_buckets").await,
+        12
+    );
     database.close().await;
-    server.undo(&setting, &place).await;
+    server.undo(&setting, &test_database).await;
 }
 
 /// With `innodb_rollback_on_timeout` MariaDB rolls back a whole transaction when NOWAIT is refused. The failure
@@ -92,21 +103,21 @@ async fn mariadb_with_rollback_on_timeout_is_refused() {
     assert!(provision.unwrap_err().to_string().contains("innodb_rollback_on_timeout"));
 }
 
-/// A pool of the program, with few connections and no settings.
+/// A pool of the program, with few connections and the default settings of its sessions.
 enum ProgramPool {
     Innodb(MySqlPool),
     Postgres(PgPool),
 }
 
 impl ProgramPool {
-    async fn connect(place: &Place) -> Self {
-        match place.engine {
+    async fn connect(test_database: &TestDatabase) -> Self {
+        match test_database.engine {
             Engine::Postgres => {
                 let options = PgPoolOptions::new().max_connections(2);
-                ProgramPool::Postgres(options.connect(&place.url).await.unwrap())
+                ProgramPool::Postgres(options.connect(&test_database.url).await.unwrap())
             }
             _ => {
-                let url = place.url.replacen("mariadb", "mysql", 1);
+                let url = test_database.url.replacen("mariadb", "mysql", 1);
                 let options = MySqlPoolOptions::new().max_connections(2);
                 ProgramPool::Innodb(options.connect(&url).await.unwrap())
             }

@@ -1,4 +1,4 @@
-//! A server on which an administrator makes settings, and a client that reads the state.
+//! A server whose settings an administrator changes, and a client that reads the state.
 
 use super::list::Setting;
 use hierlock_engine::{Connection, ServerAddress};
@@ -7,8 +7,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// A server and its administrator.
-pub(crate) struct HostileServer {
+/// A server with a connection of its administrator.
+pub(crate) struct SettingsServer {
     pub(crate) engine: Engine,
     sandbox: Sandbox,
     admin: Client,
@@ -18,17 +18,17 @@ pub(crate) struct HostileServer {
 }
 
 /// A database of an unprivileged user, for one setting.
-pub(crate) struct Place {
+pub(crate) struct TestDatabase {
     pub(crate) engine: Engine,
-    /// The URL for the unprivileged user, with the parameters of the setting. (`init_connect` is not run for an
-    /// administrator.)
+    /// The URL for the unprivileged user, with the parameters of the setting. (Servers do not run `init_connect` for
+    /// administrators.)
     pub(crate) url: String,
     name: String,
     admin_url: String,
 }
 
-impl HostileServer {
-    /// Returns `None` if the engine is not installed, except in CI.
+impl SettingsServer {
+    /// Starts a server. Returns `None` if the engine is not installed, except in CI.
     pub(crate) async fn start(engine: Engine) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
         let certificate = if engine == Engine::Mariadb { certificate(&directory) } else { None };
@@ -57,16 +57,16 @@ impl HostileServer {
         let has_tls = engine == Engine::Mysql || certificate.is_some();
         if !has_tls && engine == Engine::Mariadb {
             eprintln!(
-                "require_secure_transport is not tried: there is no openssl to make a certificate"
+                "require_secure_transport is skipped: openssl, which creates the certificate, is not installed"
             );
         }
         Some(Self { engine, sandbox, admin, has_tls, databases: 0, _certificate: directory })
     }
 
     /// Applies a setting for all new sessions, and creates a database.
-    pub(crate) async fn apply(&mut self, setting: &Setting) -> Place {
+    pub(crate) async fn apply(&mut self, setting: &Setting) -> TestDatabase {
         self.databases += 1;
-        // The name has upper case, because of `lower_case_table_names`.
+        // The upper-case letter tests `lower_case_table_names`.
         let name = format!("hierlock_S{}", self.databases);
         match self.engine {
             Engine::Postgres => {
@@ -84,13 +84,13 @@ impl HostileServer {
         let (address, _) = self.sandbox.url().rsplit_once('/').unwrap();
         let (scheme, address) = address.split_once("://").unwrap();
         let (root, host) = address.split_once('@').unwrap();
-        // Without TLS, which would take most of the time.
+        // Without TLS where it is not tested, because it would take most of the time.
         let plain =
             if self.engine == Engine::Postgres { "sslmode=disable" } else { "ssl-mode=disabled" };
         let tls = if setting.needs_tls { "" } else { plain };
         let parameters: Vec<&str> =
             [tls, setting.parameters].into_iter().filter(|text| !text.is_empty()).collect();
-        Place {
+        TestDatabase {
             engine: self.engine,
             url: format!("{scheme}://app@{host}/{name}?{}", parameters.join("&")),
             admin_url: format!("{scheme}://{root}@{host}/{name}"),
@@ -99,20 +99,20 @@ impl HostileServer {
     }
 
     /// Undoes the setting and drops the database.
-    pub(crate) async fn undo(&mut self, setting: &Setting, place: &Place) {
+    pub(crate) async fn undo(&mut self, setting: &Setting, test_database: &TestDatabase) {
         for sql in &setting.undo {
             self.admin.run(sql).await;
         }
         let drop = match self.engine {
-            Engine::Postgres => format!("DROP DATABASE \"{}\" WITH (FORCE)", place.name),
-            _ => format!("DROP DATABASE {}", place.name),
+            Engine::Postgres => format!("DROP DATABASE \"{}\" WITH (FORCE)", test_database.name),
+            _ => format!("DROP DATABASE {}", test_database.name),
         };
         self.admin.run(&drop).await;
     }
 }
 
-impl Place {
-    /// Connects another client, which does not rely on defaults either. It reads only what is committed.
+impl TestDatabase {
+    /// Connects an administrator, who reads only committed data and does not depend on the setting.
     pub(crate) async fn outside(&self) -> Client {
         Client::connect(&self.admin_url).await
     }
@@ -155,7 +155,7 @@ impl Client {
     }
 
     /// Waits until the unprivileged user has no sessions.
-    pub(crate) async fn until_alone(&mut self) {
+    pub(crate) async fn until_no_user_sessions(&mut self) {
         let sql = match &self.0 {
             Connection::Mysql(_) => {
                 "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE USER = 'app'"
@@ -166,7 +166,10 @@ impl Client {
         };
         let begun = Instant::now();
         while self.number(sql).await > 0 {
-            assert!(begun.elapsed() < Duration::from_secs(60), "our sessions do not end");
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "the sessions of the user did not end in time"
+            );
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
@@ -179,7 +182,7 @@ impl Client {
 /// Returns the options for a server with a certificate, or `None` if openssl is missing.
 fn certificate(directory: &TempDir) -> Option<Vec<String>> {
     let (key, cert) = (directory.path().join("key.pem"), directory.path().join("cert.pem"));
-    let made = Command::new("openssl")
+    let output = Command::new("openssl")
         .args([
             "req",
             "-x509",
@@ -197,5 +200,5 @@ fn certificate(directory: &TempDir) -> Option<Vec<String>> {
         .ok()?;
     let options =
         vec![format!("--ssl-key={}", key.display()), format!("--ssl-cert={}", cert.display())];
-    made.status.success().then_some(options)
+    output.status.success().then_some(options)
 }

@@ -34,8 +34,8 @@ on_every_engine! {
     opposite_transfers_deadlock_unless_sorted,
     a_withdrawal_reads_under_its_lock,
     one_seat_is_sold_once,
-    nobody_is_charged_without_a_seat,
-    five_children_and_never_six,
+    no_customer_is_charged_without_a_seat,
+    a_parent_never_has_more_than_five_children,
     users_edit_beside_a_batch,
     two_batches_do_each_job_once,
 }
@@ -78,7 +78,7 @@ async fn one_seat_is_sold_once(store: Store) {
     assert_eq!((results.seated, results.holders), (4, 4), "{results}");
 }
 
-async fn nobody_is_charged_without_a_seat(store: Store) {
+async fn no_customer_is_charged_without_a_seat(store: Store) {
     let results = payment::run(&db(&store).await).await.unwrap();
     let charges_and_seats = |charged, seated, charged_without_seat| ChargesAndSeats {
         charged,
@@ -96,7 +96,7 @@ async fn nobody_is_charged_without_a_seat(store: Store) {
     assert_eq!(results.with_orders.charges_and_seats, charges_and_seats(3, 3, 0), "{results}");
 }
 
-async fn five_children_and_never_six(store: Store) {
+async fn a_parent_never_has_more_than_five_children(store: Store) {
     let results = children::run(&db(&store).await).await.unwrap();
     assert_eq!(results.broken, ChildrenCounts { confirmed: 16, children: 16 }, "{results}");
     assert_eq!(results.parent_locked, ChildrenCounts { confirmed: 5, children: 5 }, "{results}");
@@ -126,7 +126,7 @@ async fn two_batches_do_each_job_once(store: Store) {
     assert_eq!(results.rolled_back_right, job(0, 2, false), "{results}");
     assert_eq!(results.both_fail_broken, job(0, 2, false), "{results}");
     assert_eq!(results.both_fail_right, job(0, 1, false), "{results}");
-    // It is paid, and will be paid again.
+    // The job is paid, and will be paid again.
     assert_eq!(results.other_succeeds_broken, job(1, 1, false), "{results}");
     assert_eq!(results.other_succeeds_right, job(1, 0, true), "{results}");
     assert_eq!((results.savepoint, results.stays_locked), (job(0, 1, false), true));

@@ -10,26 +10,26 @@ use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 on_every_engine! {
-    what_is_not_committed_is_undone,
-    a_begin_dropped_at_any_point_leaves_nothing_open,
-    values_come_back_as_they_were,
-    a_mark_in_a_quote_or_comment_is_no_parameter,
-    an_error_can_be_read_by_retry,
-    its_clock_can_be_read,
-    a_connection_that_died_while_nobody_used_it_is_replaced,
+    uncommitted_changes_are_rolled_back,
+    a_begin_dropped_at_any_point_leaves_no_transaction_open,
+    values_are_read_back_unchanged,
+    a_question_mark_in_a_quote_or_comment_is_no_parameter,
+    lock_errors_have_a_retry_cause,
+    the_clock_of_the_database_can_be_read,
+    a_connection_that_died_while_idle_is_replaced,
 }
 
 #[tokio::test]
-async fn other_urls_are_refused_with_what_would_be_right() {
+async fn the_error_for_another_url_lists_the_valid_ones() {
     for url in ["memory:", "file:/tmp/x", "oracle://x", "", "nothing"] {
         let error = Database::connect(url).await.unwrap_err();
         assert!(error.is_usage() && error.to_string().contains("sqlite:PATH"), "{url}: {error}");
     }
 }
 
-/// A pool would retry for half a minute and then report only that.
+/// A pool of sqlx would retry for half a minute and then report only a timeout.
 #[tokio::test]
-async fn a_server_that_refuses_is_told_by_its_address() {
+async fn the_error_for_a_refused_connection_names_the_address() {
     for url in ["mysql://me:secret@127.0.0.1:1/x", "postgres://me:secret@127.0.0.1:1/x"] {
         let error = Database::connect(url).await.unwrap_err().to_string();
         assert!(error.contains("127.0.0.1:1: ") && error.contains("refused"), "{error}");
@@ -37,8 +37,8 @@ async fn a_server_that_refuses_is_told_by_its_address() {
     }
 }
 
-/// In UTC: the test servers run on this machine.
-async fn its_clock_can_be_read(store: Store) {
+/// The clock is in UTC, and the test servers run on this machine.
+async fn the_clock_of_the_database_can_be_read(store: Store) {
     let before = SystemTime::now() - Duration::from_secs(5);
     let now = store.database.now().await.unwrap();
     assert!(before < now && now < SystemTime::now() + Duration::from_secs(5), "{now:?}");
@@ -46,8 +46,8 @@ async fn its_clock_can_be_read(store: Store) {
 
 /// The failure this prevents: on PostgreSQL an apostrophe in a comment, in `E'…'` or in `$$…$$` was taken for a
 /// quote, and a `?` after it was sent unchanged.
-async fn a_mark_in_a_quote_or_comment_is_no_parameter(store: Store) {
-    let everywhere = [
+async fn a_question_mark_in_a_quote_or_comment_is_no_parameter(store: Store) {
+    let on_all_engines = [
         "SELECT CAST(? AS CHAR(3)) -- it's what?\n, CAST(? AS CHAR(3))",
         "SELECT /* don't ? */ CAST(? AS CHAR(3)), CAST(? AS CHAR(3)) -- why?",
         "SELECT CAST(? AS CHAR(3)), CAST(? AS CHAR(3)), 'it''s ?'",
@@ -59,7 +59,7 @@ async fn a_mark_in_a_quote_or_comment_is_no_parameter(store: Store) {
     ];
     let is_postgres = matches!(store.place, Place::Server(Engine::Postgres));
     let on_postgres = if is_postgres { &on_postgres[..] } else { &[] };
-    for sql in everywhere.iter().chain(on_postgres) {
+    for sql in on_all_engines.iter().chain(on_postgres) {
         let rows = store.database.query(sql, ["abc".into(), "xyz".into()]).await.unwrap();
         assert_eq!([0, 1].map(|column| rows[0].text(column).unwrap()), ["abc", "xyz"], "{sql}");
     }
@@ -67,7 +67,7 @@ async fn a_mark_in_a_quote_or_comment_is_no_parameter(store: Store) {
 
 const TABLE: &str = "CREATE TABLE t (id BIGINT PRIMARY KEY, word VARCHAR(20))";
 
-async fn what_is_not_committed_is_undone(store: Store) {
+async fn uncommitted_changes_are_rolled_back(store: Store) {
     store.run(TABLE).await;
     for end in ["commit", "roll back", "drop"] {
         let mut tx = store.database.begin().await.unwrap();
@@ -85,7 +85,7 @@ async fn what_is_not_committed_is_undone(store: Store) {
     }
 }
 
-async fn a_begin_dropped_at_any_point_leaves_nothing_open(store: Store) {
+async fn a_begin_dropped_at_any_point_leaves_no_transaction_open(store: Store) {
     store.run(TABLE).await;
     for polls in 0..60 {
         let mut left = polls;
@@ -105,15 +105,15 @@ async fn a_begin_dropped_at_any_point_leaves_nothing_open(store: Store) {
     tx.execute("INSERT INTO t VALUES (1, 'a')", []).await.unwrap();
     tx.commit().await.unwrap();
     if let Place::Server(_) = store.place {
-        let mut outside = crate::servers::Outside::connect(&store.url).await;
+        let mut outside = crate::servers::OutsideSession::connect(&store.url).await;
         outside.until_busy(0).await;
     }
 }
 
-async fn a_connection_that_died_while_nobody_used_it_is_replaced(store: Store) {
+async fn a_connection_that_died_while_idle_is_replaced(store: Store) {
     let Place::Server(_) = store.place else { return };
     store.database.now().await.unwrap();
-    let mut outside = crate::servers::Outside::connect(&store.url).await;
+    let mut outside = crate::servers::OutsideSession::connect(&store.url).await;
     let sessions = outside.sessions().await;
     assert!(!sessions.is_empty());
     for session in sessions {
@@ -125,7 +125,7 @@ async fn a_connection_that_died_while_nobody_used_it_is_replaced(store: Store) {
     store.database.begin().await.unwrap().commit().await.unwrap();
 }
 
-async fn values_come_back_as_they_were(store: Store) {
+async fn values_are_read_back_unchanged(store: Store) {
     store.run(TABLE).await;
     let mut tx = store.database.begin().await.unwrap();
     let words = [Some("it's ?"), Some("ユーザー"), Some(""), None];
@@ -141,7 +141,7 @@ async fn values_come_back_as_they_were(store: Store) {
     assert_eq!(number_in(&mut tx, "SELECT COUNT(*) FROM t").await, 4);
 }
 
-async fn an_error_can_be_read_by_retry(store: Store) {
+async fn lock_errors_have_a_retry_cause(store: Store) {
     store.run(TABLE).await;
     let mut holder = store.database.begin().await.unwrap();
     holder.execute("INSERT INTO t VALUES (1, 'a')", []).await.unwrap();

@@ -1,8 +1,8 @@
-//! Every network fault, at every operation of leases and queues, on every server. It is unknown what became of a
-//! request without a response. But nobody waits for ever, the request can be repeated, nothing is done twice or
-//! lost, and neither a transaction nor a session is left on the server.
+//! Injects every network fault into every operation of leases and queues, on every server. The outcome of a request
+//! without a response is unknown. But no call waits for ever, the request can be repeated, no job is done twice or lost,
+//! and neither a transaction nor a session is left on the server.
 
-use crate::servers::{GENEROUS, Outside};
+use crate::servers::{OutsideSession, TEST_LIMIT};
 use crate::support::{Place, Store, eventually};
 use hierlock::Target;
 use hierlock::database::Database;
@@ -12,7 +12,7 @@ use hierlock_sandbox::proxy::{Fault, FaultTrigger, NetworkMode, Proxy};
 use hierlock_sandbox::{Engine, on_each_server};
 use std::time::{Duration, Instant};
 
-on_each_server!(every_fault_at_every_operation);
+on_each_server!(operations_recover_from_every_network_fault);
 
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(3600);
@@ -20,8 +20,8 @@ const LONG: Duration = Duration::from_secs(3600);
 /// Short, so that a lost response is noticed soon.
 const ANSWER_LIMIT: Duration = Duration::from_millis(300);
 
-/// The greatest number of requests of an operation before the one that the fault hits: acquiring a lease has four,
-/// and no operation has a fifth.
+/// The maximum number of requests of an operation before the one that the fault hits: acquiring a lease has four
+/// requests, and no operation has more.
 const MAX_SKIPPED: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,39 +43,48 @@ impl Operation {
     ];
 }
 
-async fn every_fault_at_every_operation(engine: Engine) {
+async fn operations_recover_from_every_network_fault(engine: Engine) {
     let Some(store) = Store::new(Place::Server(engine)).await else { return };
     Leases::new(store.database.clone()).provision().await.unwrap();
     Queue::new(store.database.clone(), "mail").unwrap().provision().await.unwrap();
-    let mut outside = Outside::connect(&store.url).await;
+    let mut outside = OutsideSession::connect(&store.url).await;
     let before = outside.sessions().await.len();
-    let begun = Instant::now();
-    let mut struck = 0;
+    let started = Instant::now();
+    let mut injected = 0;
     for operation in Operation::ALL {
         for fault in Fault::ALL {
             for skipped in 0..=MAX_SKIPPED {
                 let case = format!("{fault:?} at {operation:?}, after {skipped} requests");
                 let tried = run(&store, operation, FaultTrigger::After(skipped), fault);
-                let proxy = tokio::time::timeout(GENEROUS, tried).await;
-                let proxy = proxy.unwrap_or_else(|_| panic!("{case}: it does not end"));
-                let has_struck = proxy.has_injected();
-                assert!(has_struck || skipped > 0, "{case}: it met no request");
-                struck += usize::from(has_struck);
-                // Read from the server on another connection, while the network still hides the client's end from
-                // it.
-                eventually(&format!("{case}: a session is left"), async || {
+                let proxy = tokio::time::timeout(TEST_LIMIT, tried).await;
+                let proxy = proxy.unwrap_or_else(|_| panic!("{case}: the operation does not end"));
+                let was_injected = proxy.has_injected();
+                assert!(was_injected || skipped > 0, "{case}: the fault hit no request");
+                injected += usize::from(was_injected);
+                // Asks the server on another connection, while the network still hides the client's end from it.
+                eventually(&format!("{case}: no session is left"), async || {
                     outside.sessions().await.len() <= before
                 })
                 .await;
                 drop(proxy);
                 store.run("DELETE FROM hier_jobs").await;
-                if !has_struck {
+                if !was_injected {
                     break;
                 }
             }
         }
     }
-    println!("{engine}: {struck} faults in {:?}", begun.elapsed());
+    println!("{engine}: {injected} faults in {:?}", started.elapsed());
+}
+
+/// Repeats a call until it succeeds.
+async fn until_ok<T>(mut call: impl AsyncFnMut() -> hierlock::Result<T>) -> T {
+    loop {
+        match call().await {
+            Ok(value) => return value,
+            Err(error) => println!("tried again: {error}"),
+        }
+    }
 }
 
 /// Runs the operation and returns the proxy.
@@ -88,18 +97,24 @@ async fn run(store: &Store, operation: Operation, when: FaultTrigger, fault: Fau
     if fault == Fault::SplitBytes {
         proxy.set_mode(NetworkMode::SplitsBytes);
     }
-    let database = Database::builder().answer_limit(ANSWER_LIMIT).connect(&proxy.url).await;
-    let database = database.unwrap();
+    let database =
+        until_ok(async || Database::builder().answer_limit(ANSWER_LIMIT).connect(&proxy.url).await);
+    let database = database.await;
     let leases = Leases::new(database.clone());
     let queue = Queue::new(database.clone(), "mail").unwrap();
     let request = || LeaseRequest::new(Target::user("u").unwrap(), "ada");
+    // Acquired without the proxy, whose short limit a busy machine may exceed before the fault.
+    let acquired = async || {
+        let lease = Leases::new(store.database.clone()).acquire(request()).await.unwrap();
+        until_ok(async || leases.resume(lease.token()).await).await
+    };
     let rows = async || store.number("SELECT COUNT(*) FROM hier_leases").await;
     let jobs = async || store.number("SELECT COUNT(*) FROM hier_jobs").await;
-    let strike = || proxy.inject(when, fault);
+    let inject = || proxy.inject(when, fault);
     let case = format!("{fault:?} at {operation:?}");
     match operation {
         Operation::AcquireLease => {
-            strike();
+            inject();
             match leases.acquire(request()).await {
                 Ok(lease) => {
                     assert_eq!(rows().await, 1, "{case}");
@@ -112,8 +127,8 @@ async fn run(store: &Store, operation: Operation, when: FaultTrigger, fault: Fau
             }
         }
         Operation::RenewLease => {
-            let mut lease = leases.acquire(request()).await.unwrap();
-            strike();
+            let mut lease = acquired().await;
+            inject();
             if let Err(error) = lease.renew().await {
                 assert!(!error.is_lost(), "{case}: {error}");
                 eventually(&case, async || lease.renew().await.is_ok()).await;
@@ -122,23 +137,24 @@ async fn run(store: &Store, operation: Operation, when: FaultTrigger, fault: Fau
             eventually(&case, async || leases.release(lease.token()).await.is_ok()).await;
         }
         Operation::ReleaseLease => {
-            let lease = leases.acquire(request()).await.unwrap();
+            let lease = acquired().await;
             let token = lease.token();
-            strike();
+            inject();
             if let Err(error) = lease.release().await {
                 assert!(!error.is_lost(), "{case}: {error}");
                 eventually(&case, async || leases.release(token).await.is_ok()).await;
             }
         }
         Operation::Claim | Operation::Complete => {
-            queue.enqueue_all([Job::new("x")]).await.unwrap();
+            let direct = Queue::new(store.database.clone(), "mail").unwrap();
+            direct.enqueue_all([Job::new("x")]).await.unwrap();
             if operation == Operation::Claim {
-                strike();
+                inject();
             }
             let claimed = match queue.claim("worker", 10, LONG).await {
                 Ok(claimed) => claimed,
                 Err(error) => {
-                    // It belongs to nobody, or to a worker that was not told: then its lease expires.
+                    // The job is not claimed, or claimed without a response: then its lease expires.
                     assert!(!error.is_lost(), "{case}: {error}");
                     let mut again = Vec::new();
                     eventually(&case, async || {
@@ -154,11 +170,11 @@ async fn run(store: &Store, operation: Operation, when: FaultTrigger, fault: Fau
             };
             assert_eq!((claimed.len(), jobs().await), (1, 1), "{case}");
             if operation == Operation::Complete {
-                strike();
+                inject();
             }
             eventually(&case, async || match claimed[0].complete().await {
                 Ok(()) => true,
-                // It was done already, but the response was lost.
+                // The job was completed before, but the response was lost.
                 Err(error) => error.is_lost() && jobs().await == 0,
             })
             .await;

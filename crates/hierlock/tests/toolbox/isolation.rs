@@ -1,7 +1,6 @@
-//! Sessions whose isolation level was set for the whole database or server: our statements lose no race that they
-//! would not lose at READ COMMITTED.
+//! Sessions whose isolation level is set for the whole database or server: the toolbox works as at READ COMMITTED.
 
-use crate::servers::GENEROUS;
+use crate::servers::TEST_LIMIT;
 use crate::support::{Place, Store, on_every_engine};
 use hierlock::Target;
 use hierlock::database::Database;
@@ -24,8 +23,8 @@ const LONG: Duration = Duration::from_secs(3600);
 const CLIENTS: usize = 8;
 const TURNS: usize = 5;
 
-/// A pool of the program, whose transactions have this level unless they set another.
-async fn at(store: &Store, level: &str) -> Option<Database> {
+/// Returns a database of the program's pool, whose transactions have this level unless they set another.
+async fn pool_at_level(store: &Store, level: &str) -> Option<Database> {
     let database: Database = match store.place {
         Place::Sqlite => return None,
         Place::Server(Engine::Postgres) => {
@@ -33,7 +32,7 @@ async fn at(store: &Store, level: &str) -> Option<Database> {
             let set =
                 format!("ALTER DATABASE {name} SET default_transaction_isolation = '{level}'");
             store.run(&set).await;
-            // A pool of the program, because our own connections set their level themselves.
+            // The program's pool, because hierlock's own connections set their level themselves.
             sqlx::PgPool::connect(&store.url).await.unwrap().into()
         }
         Place::Server(_) => {
@@ -68,7 +67,7 @@ async fn jobs_are_done_once_at_serializable(store: Store) {
 async fn jobs_are_done_once(store: Store, level: &str) {
     const JOBS: usize = 400;
     const DEAD: usize = JOBS / 5;
-    let Some(database) = at(&store, level).await else { return };
+    let Some(database) = pool_at_level(&store, level).await else { return };
     let queue = Queue::new(database, "mail").unwrap().pauses(Duration::ZERO, Duration::ZERO);
     queue.provision().await.unwrap();
     let jobs = (0..JOBS).map(|number| {
@@ -80,12 +79,12 @@ async fn jobs_are_done_once(store: Store, level: &str) {
     for is_first in [true, false] {
         let mut clients = JoinSet::new();
         for number in 0..CLIENTS {
-            clients.spawn(work(queue.clone(), number, is_first));
+            clients.spawn(run_client(queue.clone(), number, is_first));
         }
         // A failure ends the others, which would wait for its jobs.
         while let Some(client) = clients.join_next().await {
             for id in client.unwrap() {
-                assert!(done.insert(id), "{id} twice");
+                assert!(done.insert(id), "job {id} was done twice");
             }
         }
         let stats = queue.stats().await.unwrap();
@@ -100,8 +99,8 @@ async fn jobs_are_done_once(store: Store, level: &str) {
     }
 }
 
-/// Runs one client until the queue is empty, and returns what it has done. Nothing may fail.
-async fn work(queue: Queue, number: usize, may_fail: bool) -> Vec<i64> {
+/// Runs one client until the queue is empty, and returns the IDs of its completed jobs. No call may fail.
+async fn run_client(queue: Queue, number: usize, may_fail: bool) -> Vec<i64> {
     let worker = format!("w{number}");
     let mut done = Vec::new();
     loop {
@@ -133,9 +132,9 @@ async fn leases_exclude_at_serializable(store: Store) {
     leases_exclude(store, "serializable").await;
 }
 
-/// A node that everybody wants is held by one client at a time, with ascending tokens.
+/// A node that all clients want is held by one client at a time, with increasing tokens.
 async fn leases_exclude(store: Store, level: &str) {
-    let Some(database) = at(&store, level).await else { return };
+    let Some(database) = pool_at_level(&store, level).await else { return };
     let leases = Leases::new(database);
     leases.provision().await.unwrap();
     store.run("CREATE TABLE turns (id BIGINT PRIMARY KEY, token BIGINT NOT NULL)").await;
@@ -153,8 +152,8 @@ async fn leases_exclude(store: Store, level: &str) {
 async fn take_turns(leases: Leases, database: Database, number: usize) {
     for _ in 0..TURNS {
         let request = LeaseRequest::new(Target::user("u").unwrap(), format!("owner {number}"));
-        // Waiters are not queued, so one may wait for long.
-        let mut lease = leases.acquire(request.wait_up_to(2 * GENEROUS)).await.unwrap();
+        // Waiters are not queued, so one may wait for a long time.
+        let mut lease = leases.acquire(request.wait_up_to(2 * TEST_LIMIT)).await.unwrap();
         let mut tx = database.begin().await.unwrap();
         lease.check_in(&mut tx).await.unwrap();
         let token = lease.token();

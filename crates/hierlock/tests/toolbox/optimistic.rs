@@ -20,14 +20,14 @@ async fn seat(store: &Store) -> VersionedRow {
 }
 
 /// Returns the holder, the price and the version of the first seat.
-async fn the_seat(store: &Store) -> (Option<String>, i64, i64) {
+async fn read_seat(store: &Store) -> (Option<String>, i64, i64) {
     let mut tx = store.database.begin().await.unwrap();
     let rows = tx.fetch("SELECT holder, price, version FROM seats WHERE id = 7", []).await.unwrap();
     tx.commit().await.unwrap();
     (rows[0].text_or_null(0).unwrap(), rows[0].int(1).unwrap(), rows[0].int(2).unwrap())
 }
 
-/// Increments its version and commits.
+/// Increments the version of a row and commits.
 async fn bump(store: &Store, row: &VersionedRow) -> i64 {
     let mut tx = store.database.begin().await.unwrap();
     let version = row.bump(&mut tx).await.unwrap().unwrap();
@@ -35,24 +35,24 @@ async fn bump(store: &Store, row: &VersionedRow) -> i64 {
     version
 }
 
-fn is(store: &Store, engine: Engine) -> bool {
+fn is_engine(store: &Store, engine: Engine) -> bool {
     store.place == Place::Server(engine)
 }
 
 /// Begins a transaction that reads from the snapshot of its first read.
-async fn with_snapshot(store: &Store) -> Transaction {
-    at(store, "REPEATABLE READ").await
+async fn begin_with_snapshot(store: &Store) -> Transaction {
+    begin_at(store, "REPEATABLE READ").await
 }
 
 /// Begins a transaction at that isolation level; SQLite has only one, here without IMMEDIATE.
-async fn at(store: &Store, level: &str) -> Transaction {
+async fn begin_at(store: &Store, level: &str) -> Transaction {
     let mut tx = store.database.begin().await.unwrap();
     let set = format!("SET TRANSACTION ISOLATION LEVEL {level}");
-    let again = match store.place {
+    let restart = match store.place {
         Place::Sqlite => "ROLLBACK; BEGIN".to_owned(),
         Place::Server(Engine::Postgres) => set,
         Place::Server(_) => format!("ROLLBACK; {set}; START TRANSACTION"),
     };
-    tx.run(&again).await.unwrap();
+    tx.run(&restart).await.unwrap();
     tx
 }

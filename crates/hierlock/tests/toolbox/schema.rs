@@ -9,22 +9,22 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 on_every_engine! {
-    a_version_is_written_down,
-    former_tables_are_taken_over_with_their_rows,
+    provisioning_stores_the_version,
+    tables_without_a_version_keep_their_rows,
     newer_tables_are_refused,
-    a_dropped_table_or_function_is_made_again,
-    migration_files_make_the_same,
+    a_dropped_table_or_function_is_created_again,
+    migration_files_create_the_same_tables,
 }
 
 /// The beginnings of the checksums of the migration files, as sqlx records them. A released file never changes:
 /// sqlx would refuse to run where it was applied.
 const CHECKSUMS: [(&str, &[&str]); 3] = [
-    ("mysql", &["5879e044123b40d8", "f08bbe286e6518cb", "cced5a98180e2793"]),
+    ("mysql", &["5879e044123b40d8", "f08bbe286e6518cb", "cced5a98180e2793", "3aa733121b798bc7"]),
     ("postgres", &["e5290523ad88aa6d", "ecd73bd1f7d91ebf", "de287ad50742ac32"]),
     ("sqlite", &["43e8d4ebf801b24a", "99045672012a4cb2"]),
 ];
 
-/// Returns our migration files for the engine of a store.
+/// Returns the folder of migration files for the engine of a store.
 fn migrations(store: &Store) -> PathBuf {
     let folder = match store.place {
         Place::Server(Engine::Postgres) => "postgres",
@@ -51,14 +51,14 @@ async fn provision(store: &Store) -> (Leases, Queue) {
     (leases, queue)
 }
 
-async fn are_at_version_one(store: &Store) {
+async fn assert_version_one(store: &Store) {
     for part in ["lease", "queue"] {
         assert_eq!(store.number(&format!("{VERSIONS}'{part}'")).await, 1, "{part}");
     }
 }
 
 /// Checks that leases and jobs can be created, found and ended.
-async fn work(leases: &Leases, queue: &Queue) {
+async fn assert_usable(leases: &Leases, queue: &Queue) {
     let lease = leases.acquire(request("u9/a9/r9")).await.unwrap();
     assert!(lease.release().await.unwrap());
     queue.enqueue(Job::new("hello")).await.unwrap();
@@ -66,57 +66,57 @@ async fn work(leases: &Leases, queue: &Queue) {
     assert!(queue.complete_all(&claimed).await.unwrap().is_empty());
 }
 
-async fn a_version_is_written_down(store: Store) {
+async fn provisioning_stores_the_version(store: Store) {
     for _ in 0..2 {
         let (leases, queue) = provision(&store).await;
-        are_at_version_one(&store).await;
-        work(&leases, &queue).await;
+        assert_version_one(&store).await;
+        assert_usable(&leases, &queue).await;
     }
     // Running the scripts by hand records the version too.
     store.run("DELETE FROM hier_schema_versions").await;
     let (leases, queue) = parts(&store);
     store.run(&leases.script()).await;
     store.run(&queue.script()).await;
-    are_at_version_one(&store).await;
+    assert_version_one(&store).await;
 }
 
-/// The statements of the release without versions: those of the first version, without the version itself.
-fn former(store: &Store) -> String {
+/// Returns the statements of the release without versions: those of the first version, without the version itself.
+fn statements_without_version(store: &Store) -> String {
     let files = ["20260101000001_hierlock_lease_1.sql", "20260101000002_hierlock_queue_1.sql"];
     let files = files.map(|file| std::fs::read_to_string(migrations(store).join(file)).unwrap());
     let statements: Vec<&str> = files.iter().flat_map(|file| file.split(";\n")).collect();
-    let is_former = |statement: &&str| {
+    let is_not_about_versions = |statement: &&str| {
         !statement.contains("hier_schema_versions") && !statement.trim().is_empty()
     };
-    statements.into_iter().filter(is_former).collect::<Vec<_>>().join(";\n")
+    statements.into_iter().filter(is_not_about_versions).collect::<Vec<_>>().join(";\n")
 }
 
-async fn former_tables_are_taken_over_with_their_rows(store: Store) {
-    store.run(&former(&store)).await;
+async fn tables_without_a_version_keep_their_rows(store: Store) {
+    store.run(&statements_without_version(&store)).await;
     let versions = store.database.query("SELECT version FROM hier_schema_versions", []).await;
-    versions.expect_err("there is no such table yet");
+    versions.expect_err("the table of versions must not exist yet");
     let (leases, queue) = parts(&store);
-    // It also works without a version.
+    // Leases and jobs also work without a version.
     let lease = leases.acquire(request("u1/a1")).await.unwrap();
     queue.enqueue(Job::new("kept").unique("once")).await.unwrap();
     provision(&store).await;
-    are_at_version_one(&store).await;
+    assert_version_one(&store).await;
     assert_eq!(leases.find(lease.token()).await.unwrap().unwrap().owner, "ada");
     let claimed = queue.claim("w", 10, Duration::from_secs(60)).await.unwrap();
     assert_eq!(claimed.len(), 1);
     assert_eq!(claimed[0].payload(), "kept");
-    work(&leases, &queue).await;
+    assert_usable(&leases, &queue).await;
 }
 
-/// The columns of a future release.
+/// The tables have a later version and renamed columns.
 async fn newer_tables_are_refused(store: Store) {
     let (leases, queue) = provision(&store).await;
     let lease = leases.acquire(request("u1")).await.unwrap();
     queue.enqueue(Job::new("a")).await.unwrap();
     let job = queue.claim("w", 1, Duration::from_secs(60)).await.unwrap().pop().unwrap();
     store.run("UPDATE hier_schema_versions SET version = 3").await;
-    // What still works continues to work: the version is not checked beforehand.
-    work(&leases, &queue).await;
+    // Statements that still work continue to work: the version is not checked beforehand.
+    assert_usable(&leases, &queue).await;
     store.run("ALTER TABLE hier_leases RENAME COLUMN expires_ms TO ends_ms").await;
     store.run("ALTER TABLE hier_jobs RENAME COLUMN claim TO run").await;
     store.run("ALTER TABLE hier_jobs RENAME COLUMN payload TO body").await;
@@ -149,13 +149,13 @@ async fn newer_tables_are_refused(store: Store) {
     for (part, error) in errors {
         assert!(error.is_newer_schema(), "{error}");
         assert!(!error.is_not_provisioned() && !error.is_retryable(), "{error}");
-        let said = format!("the {part} tables are at version 3, made by a newer release");
-        assert!(error.to_string().contains(&said), "{error}");
+        let expected = format!("the {part} tables are at version 3, made by a newer release");
+        assert!(error.to_string().contains(&expected), "{error}");
         assert!(error.to_string().contains("update this program"), "{error}");
     }
 }
 
-async fn a_dropped_table_or_function_is_made_again(store: Store) {
+async fn a_dropped_table_or_function_is_created_again(store: Store) {
     let (leases, queue) = provision(&store).await;
     // On PostgreSQL functions depend on the table.
     let cascade = match store.place {
@@ -166,27 +166,27 @@ async fn a_dropped_table_or_function_is_made_again(store: Store) {
     store.run("DROP TABLE hier_lease_audit").await;
     assert!(queue.enqueue(Job::new("a")).await.unwrap_err().is_not_provisioned());
     provision(&store).await;
-    work(&leases, &queue).await;
+    assert_usable(&leases, &queue).await;
     assert!(leases.audit(1).await.unwrap().is_empty());
     if store.place == Place::Server(Engine::Postgres) {
         store.run("DROP FUNCTION hier_jobs_complete").await;
         provision(&store).await;
-        work(&leases, &queue).await;
+        assert_usable(&leases, &queue).await;
     }
 }
 
-/// As in the migrations folder of a program, together with one of its own migrations.
-async fn migration_files_make_the_same(store: Store) {
-    let (ours, url) = (migrations(&store), store.url.replacen("mariadb:", "mysql:", 1));
-    let released = Migrator::new(&*ours).await.unwrap();
+/// The files work in the migrations folder of a program, together with one of its own migrations.
+async fn migration_files_create_the_same_tables(store: Store) {
+    let (files, url) = (migrations(&store), store.url.replacen("mariadb:", "mysql:", 1));
+    let released = Migrator::new(&*files).await.unwrap();
     let checksums = released.iter().map(|file| {
         file.checksum[..8].iter().map(|byte| format!("{byte:02x}")).collect::<String>()
     });
     let (_, expected) =
-        CHECKSUMS.iter().find(|(folder, _)| ours.ends_with(folder)).expect("it has files");
+        CHECKSUMS.iter().find(|(folder, _)| files.ends_with(folder)).expect("no checksums");
     assert_eq!(checksums.collect::<Vec<_>>(), *expected);
     let folder = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(ours).unwrap() {
+    for entry in std::fs::read_dir(files).unwrap() {
         let entry = entry.unwrap();
         std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
     }
@@ -208,10 +208,10 @@ async fn migration_files_make_the_same(store: Store) {
         Place::Server(_) => migrate!(sqlx::MySqlPool),
         Place::Sqlite => migrate!(sqlx::SqlitePool),
     }
-    are_at_version_one(&store).await;
+    assert_version_one(&store).await;
     let (leases, queue) = parts(&store);
-    work(&leases, &queue).await;
-    // There is nothing left to provision, and provisioning does no harm.
+    assert_usable(&leases, &queue).await;
+    // Provisioning changes nothing.
     provision(&store).await;
-    work(&leases, &queue).await;
+    assert_usable(&leases, &queue).await;
 }

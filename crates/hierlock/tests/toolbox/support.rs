@@ -65,14 +65,16 @@ impl Store {
     }
 }
 
-/// The same inside a transaction.
+/// Returns the number of a query inside a transaction.
 pub(crate) async fn number_in(tx: &mut Transaction, sql: &str) -> i64 {
     tx.fetch(sql, []).await.unwrap()[0].int(0).unwrap()
 }
 
-/// Returns a client, and a function that tells whether none of its connections is in use.
-pub(crate) async fn watched(url: &str) -> (Database, Box<dyn Fn() -> bool + Send + Sync>) {
-    macro_rules! watched {
+/// Returns a client, and a function that returns whether all its connections are idle.
+pub(crate) async fn database_with_idle_check(
+    url: &str,
+) -> (Database, Box<dyn Fn() -> bool + Send + Sync>) {
+    macro_rules! database_with_idle_check {
         ($pool:ident, $url:expr) => {{
             let pool = sqlx::$pool::connect($url).await.unwrap();
             let database = Database::from(pool.clone());
@@ -80,17 +82,17 @@ pub(crate) async fn watched(url: &str) -> (Database, Box<dyn Fn() -> bool + Send
         }};
     }
     if url.starts_with("postgres") {
-        watched!(PgPool, url)
+        database_with_idle_check!(PgPool, url)
     } else {
-        watched!(MySqlPool, &url.replacen("mariadb", "mysql", 1))
+        database_with_idle_check!(MySqlPool, &url.replacen("mariadb", "mysql", 1))
     }
 }
 
-/// Polls until the condition is true.
-pub(crate) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so().await {
-        assert!(begun.elapsed() < servers::GENEROUS, "never: {what}");
+/// Polls until the condition is true. `name` completes the sentence "timed out waiting until …".
+pub(crate) async fn eventually(name: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let started = Instant::now();
+    while !condition().await {
+        assert!(started.elapsed() < servers::TEST_LIMIT, "timed out waiting until {name}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

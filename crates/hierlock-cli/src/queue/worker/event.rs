@@ -1,6 +1,6 @@
 //! Events of `hierlock queue work`.
 
-use crate::time::span;
+use crate::time::duration_text;
 use hierlock::queue::{ClaimedJob, FailureOutcome, JobOutcome, WorkerSummary};
 use serde::Serialize;
 use std::time::Duration;
@@ -25,10 +25,10 @@ pub(super) enum WorkEvent<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         again_in_ms: Option<u64>,
     },
-    /// Its command was ended before it was done.
+    /// The command was ended before the job was done.
     GivenBack(Attempt),
     Lost(Attempt),
-    /// The database could not be told how it ended.
+    /// The outcome of the job could not be recorded in the database.
     Unrecorded(Attempt),
     Stopping {
         at_once: bool,
@@ -56,14 +56,14 @@ impl From<&ClaimedJob> for Attempt {
 }
 
 impl<'a> WorkEvent<'a> {
-    /// Returns how a job ended; `None` for what a later version of the library may add.
-    pub(super) fn ended(
+    /// Returns the event of a job's end; `None` for outcomes that a later version of the library may add.
+    pub(super) fn from_outcome(
         job: &ClaimedJob,
-        ended: &'a JobOutcome,
+        outcome: &'a JobOutcome,
         elapsed: Duration,
     ) -> Option<Self> {
         let attempt = Attempt::from(job);
-        Some(match ended {
+        Some(match outcome {
             JobOutcome::Done => Self::Done { attempt, elapsed_ms: elapsed.as_millis() },
             JobOutcome::Failed { error, next, .. } => Self::failed(attempt, error, *next),
             JobOutcome::GivenBack => Self::GivenBack(attempt),
@@ -85,8 +85,8 @@ impl<'a> WorkEvent<'a> {
 }
 
 impl From<WorkerSummary> for WorkEvent<'_> {
-    fn from(worked: WorkerSummary) -> Self {
-        let WorkerSummary { done, failed, lost, given_back, unrecorded, .. } = worked;
+    fn from(summary: WorkerSummary) -> Self {
+        let WorkerSummary { done, failed, lost, given_back, unrecorded, .. } = summary;
         Self::Ended { done, failed, lost, given_back, unrecorded }
     }
 }
@@ -98,10 +98,12 @@ impl crate::event::Event for WorkEvent<'_> {
             Self::Started(_) | Self::Done { .. } => return None,
             Self::Failed { attempt: of, error, again_in_ms, .. } => {
                 let Attempt { job, attempt, max_attempts } = of;
-                // The rest of it was passed on already.
+                // The other lines are the command's standard error, which was forwarded already.
                 let error = error.lines().next().unwrap_or_default();
                 let next = match again_in_ms {
-                    Some(millis) => format!("again in {}", span(Duration::from_millis(*millis))),
+                    Some(millis) => {
+                        format!("again in {}", duration_text(Duration::from_millis(*millis)))
+                    }
                     None => "dead".to_owned(),
                 };
                 format!("job {job} failed, attempt {attempt} of {max_attempts}: {error}; {next}")
@@ -115,9 +117,9 @@ impl crate::event::Event for WorkEvent<'_> {
                  lease ends"
             ),
             Self::Stopping { at_once: false } => {
-                "stopping when what runs has ended; once more ends it".to_owned()
+                "stopping after the running jobs; a second signal ends them".to_owned()
             }
-            Self::Stopping { at_once: true } => "ending what runs".to_owned(),
+            Self::Stopping { at_once: true } => "ending the running jobs".to_owned(),
             Self::Ended { done, failed, lost, given_back, unrecorded } => {
                 let mut text = format!("{done} done, {failed} failed");
                 let others =

@@ -26,20 +26,21 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use warnings::WarningSubscriber;
 
-/// How long a database that does not answer is waited for after a second signal. Commands have ended by then.
+/// The time limit for giving jobs back after a second signal. Their commands have ended by then.
 const GIVE_BACK_LIMIT: Duration = Duration::from_secs(10);
 
-/// A lease is extended three times before it ends: one that is shorter would leave time for nothing else.
+/// The minimum length of a job's lease. A lease is extended three times before it ends, so a shorter one would cause constant
+/// load.
 const MIN_LEASE: Duration = Duration::from_millis(100);
 
-pub(super) fn work(place: &DatabaseArgs, args: WorkArgs) -> CommandResult {
+pub(super) fn work(database_args: &DatabaseArgs, args: WorkArgs) -> CommandResult {
     if args.lease < MIN_LEASE {
-        return Err(Failure::usage("a lease of a job is at least 100ms"));
+        return Err(Failure::usage("the lease of a job must be at least 100ms"));
     }
     WarningSubscriber::install(args.json);
-    place.run_with_signals(async |database, signals| {
+    database_args.run_with_signals(async |database, signals| {
         let queue = Queue::new(database, &args.queue)?;
-        if place.is_sqlite() {
+        if database_args.is_sqlite() {
             signals.run_until_signal(queue.provision()).await??;
         }
         run_jobs(queue, args, signals).await
@@ -57,8 +58,8 @@ async fn run_jobs(queue: Queue, args: WorkArgs, signals: &mut Signals) -> Comman
     let (handle, reporter) = (worker.handle(), Reporter::new(args.json, false));
     let runner = Arc::new(JobRunner::new(queue, args.command, reporter, handle.clone()));
     let (reporting, running) = (runner.clone(), runner.clone());
-    let worker = worker.on_end(move |job, ended| reporting.report_end(job, ended));
-    let mut working = pin!(worker.run(move |job| {
+    let worker = worker.on_end(move |job, outcome| reporting.report_end(job, outcome));
+    let mut work = pin!(worker.run(move |job| {
         let runner = running.clone();
         async move { runner.run(&job).await }
     }));
@@ -66,10 +67,10 @@ async fn run_jobs(queue: Queue, args: WorkArgs, signals: &mut Signals) -> Comman
     let mut give_up = pin!(sleep(Duration::MAX));
     loop {
         tokio::select! {
-            worked = &mut working => {
-                let worked = worked?;
-                unrecorded = worked.unrecorded;
-                runner.reporter.report(&WorkEvent::from(worked));
+            summary = &mut work => {
+                let summary = summary?;
+                unrecorded = summary.unrecorded;
+                runner.reporter.report(&WorkEvent::from(summary));
                 break;
             }
             signal = signals.next() => {
@@ -85,7 +86,7 @@ async fn run_jobs(queue: Queue, args: WorkArgs, signals: &mut Signals) -> Comman
                 runner.reporter.report(&WorkEvent::Stopping { at_once: received.len() > 1 });
             }
             () = &mut give_up => {
-                let message = "what was not given back comes back when its lease ends";
+                let message = "jobs that were not given back return to the queue when their leases end";
                 runner.reporter.report(&WorkEvent::Warning { message });
                 break;
             }
@@ -101,7 +102,7 @@ async fn run_jobs(queue: Queue, args: WorkArgs, signals: &mut Signals) -> Comman
     })
 }
 
-/// Returns host and process, for a person who looks at the table.
+/// Returns `host:pid`, the name of this worker in the table of jobs.
 fn worker_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let is_plain = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);

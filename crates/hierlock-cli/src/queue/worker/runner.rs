@@ -1,4 +1,4 @@
-//! One job: its command is started, gets the payload and is waited for.
+//! Runs one job: starts its command, writes the payload to it, and waits for its end.
 
 use super::GIVE_BACK_LIMIT;
 use super::event::{Attempt, WorkEvent};
@@ -17,7 +17,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-/// How often it is tried to give a job back while somebody else has its row locked.
+/// The number of attempts to give a job back. An attempt fails while another session has locked the row.
 const GIVE_BACK_ATTEMPTS: u32 = 5;
 const GIVE_BACK_DELAY: Duration = Duration::from_millis(20);
 
@@ -26,7 +26,7 @@ pub(super) struct JobRunner {
     command: Vec<OsString>,
     pub(super) reporter: Reporter,
     worker: WorkerHandle,
-    /// When jobs started whose end was not reported yet.
+    /// The start times of jobs whose end was not reported yet.
     started: Mutex<HashMap<(i64, i64), Instant>>,
     pub(super) terminating: watch::Sender<bool>,
     start_failure: Mutex<Option<Failure>>,
@@ -59,7 +59,7 @@ impl JobRunner {
         let mut child = match Child::spawn(&self.command, &variables, Stdio::piped) {
             Ok(child) => child,
             Err(failure) => {
-                // It would be the same for every job.
+                // Every other job would fail in the same way.
                 lock(&self.start_failure).get_or_insert(failure);
                 self.worker.stop();
                 return give_back(job).await;
@@ -67,21 +67,21 @@ impl JobRunner {
         };
         self.reporter.report(&WorkEvent::Started(Attempt::from(job)));
         let mut tail = StderrTail::follow(child.stderr.take());
-        let mut feed = pin!(feed(child.stdin.take(), job.payload()));
+        let mut write = pin!(write_payload(child.stdin.take(), job.payload()));
         let mut lost = pin!(job.lost());
-        // The sender is ours.
+        // The wait cannot fail: `self` owns the sender.
         let mut terminating =
             pin!(async { _ = self.terminating.subscribe().wait_for(|it| *it).await });
-        let mut is_fed = false;
+        let mut is_written = false;
         loop {
             tokio::select! {
-                exit = child.wait() => return result_of(exit, &tail.lines().await),
-                () = &mut feed, if !is_fed => is_fed = true,
+                exit = child.wait() => return job_result(exit, &tail.lines().await),
+                () = &mut write, if !is_written => is_written = true,
                 () = &mut lost => {
                     child.terminate().await;
-                    // The database may be away, and the worker not know for sure for a while.
+                    // Reported here, because the worker may not learn it until the database is back.
                     self.report_end(job, &JobOutcome::Lost);
-                    // Should it still be ours after all, it has failed.
+                    // If the worker still has the job, the job has failed.
                     return Err("the lease could not be extended, and the command was ended".to_owned());
                 }
                 () = &mut terminating => {
@@ -93,10 +93,10 @@ impl JobRunner {
         }
     }
 
-    /// Reports how a job ended, once.
-    pub(super) fn report_end(&self, job: &ClaimedJob, ended: &JobOutcome) {
-        let since = lock(&self.started).remove(&run_key(job));
-        if let Some(event) = since.and_then(|since| WorkEvent::ended(job, ended, since.elapsed())) {
+    /// Reports the end of a job. Does nothing if it was reported before.
+    pub(super) fn report_end(&self, job: &ClaimedJob, outcome: &JobOutcome) {
+        let Some(started) = lock(&self.started).remove(&run_key(job)) else { return };
+        if let Some(event) = WorkEvent::from_outcome(job, outcome, started.elapsed()) {
             self.reporter.report(&event);
         }
     }
@@ -106,7 +106,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// ID and claim: a job may run again before its last run has ended.
+/// Returns job id and claim number: the job may be claimed and run again before this run has ended.
 fn run_key(job: &ClaimedJob) -> (i64, i64) {
     (job.id(), job.claim_number())
 }
@@ -121,19 +121,19 @@ async fn give_back(job: &ClaimedJob) -> Result<(), String> {
         }
         job.give_back().await.map_err(|error| error.to_string())
     };
-    let in_time = timeout(GIVE_BACK_LIMIT, attempts).await;
-    let result = in_time.unwrap_or_else(|_| Err("the database does not answer".to_owned()));
-    result.map_err(|why| format!("it was ended, and not given back: {why}"))
+    let result = timeout(GIVE_BACK_LIMIT, attempts).await;
+    let result = result.unwrap_or_else(|_| Err("the database does not answer".to_owned()));
+    result.map_err(|why| format!("the command was ended, and the job was not given back: {why}"))
 }
 
-/// Writes the payload, and closes the pipe. A command need not read it.
-async fn feed(stdin: Option<ChildStdin>, payload: &str) {
+/// Writes the payload to the command, and closes the pipe. Errors are ignored, because a command need not read it.
+async fn write_payload(stdin: Option<ChildStdin>, payload: &str) {
     if let Some(Ok(mut stdin)) = stdin.map(tokio::process::ChildStdin::from_std) {
         let _ = stdin.write_all(payload.as_bytes()).await;
     }
 }
 
-fn result_of(exit: ChildExit, stderr: &str) -> Result<(), String> {
+fn job_result(exit: ChildExit, stderr: &str) -> Result<(), String> {
     let exit = match exit {
         ChildExit { code: 0, .. } => return Ok(()),
         ChildExit { signal: Some(signal), .. } => format!("signal {signal}"),

@@ -1,4 +1,4 @@
-//! What a command writes to standard error is passed on, and its end is kept.
+//! Forwards the standard error of a command, and keeps its last lines for the error of the job.
 
 use std::process::ChildStderr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 const MAX_BYTES: usize = 2000;
-/// How long the end of standard error is waited for: a process that the command has left behind may keep it open.
+/// The time limit for the end of standard error after the command's end. A process that the command left behind may keep it
+/// open.
 const END_LIMIT: Duration = Duration::from_secs(1);
 
 pub(super) struct StderrTail {
@@ -20,28 +21,28 @@ impl StderrTail {
     pub(super) fn follow(stderr: Option<ChildStderr>) -> Self {
         let tail = Arc::<Mutex<Tail>>::default();
         let stderr = stderr.and_then(|stderr| tokio::process::ChildStderr::from_std(stderr).ok());
-        let task = stderr.map(|stderr| tokio::spawn(pass_on(stderr, tail.clone())));
+        let task = stderr.map(|stderr| tokio::spawn(forward(stderr, tail.clone())));
         Self { tail, task }
     }
 
-    /// Returns the last lines of a command that has ended.
+    /// Waits for the end of standard error, at most [`END_LIMIT`]; returns its last lines.
     pub(super) async fn lines(&mut self) -> String {
         if let Some(task) = &mut self.task {
-            // It goes on for processes that were left behind.
+            // The task continues for processes that the command left behind.
             let _ = timeout(END_LIMIT, task).await;
         }
         self.tail.lock().unwrap_or_else(PoisonError::into_inner).lines()
     }
 }
 
-async fn pass_on(mut stderr: tokio::process::ChildStderr, tail: Arc<Mutex<Tail>>) {
-    let mut ours = tokio::io::stderr();
+async fn forward(mut stderr: tokio::process::ChildStderr, tail: Arc<Mutex<Tail>>) {
+    let mut output = tokio::io::stderr();
     let mut bytes = vec![0; 8192];
     while let Ok(count @ 1..) = stderr.read(&mut bytes).await {
         tail.lock().unwrap_or_else(PoisonError::into_inner).push(&bytes[..count]);
-        // If nobody can read it, it is still kept.
-        let _ = ours.write_all(&bytes[..count]).await;
-        let _ = ours.flush().await;
+        // If it cannot be forwarded, its end is still kept.
+        let _ = output.write_all(&bytes[..count]).await;
+        let _ = output.flush().await;
     }
 }
 
@@ -60,7 +61,7 @@ impl Tail {
         }
     }
 
-    /// Returns whole lines, unless the last one alone is too long.
+    /// Returns the last whole lines, or the end of the last line if it is too long.
     fn lines(&self) -> String {
         let text = String::from_utf8_lossy(&self.bytes);
         let text = text.trim_end();
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn of_one_long_line_the_end_is_kept() {
+    fn the_end_of_a_long_line_is_kept() {
         let mut tail = Tail::default();
         tail.push(&b"x".repeat(MAX_BYTES * 3));
         tail.push(b"end\n");

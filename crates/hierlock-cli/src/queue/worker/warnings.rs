@@ -1,4 +1,4 @@
-//! Warnings of the library (the database is away, and it tries again), reported as events.
+//! Reports warnings of the library as events, for example that it retries after the database was unreachable.
 
 use super::event::WorkEvent;
 use crate::event::Reporter;
@@ -20,7 +20,7 @@ impl WarningSubscriber {
     /// Reports warnings from now on, until the end of the process.
     pub(super) fn install(json: bool) {
         let subscriber = Self { reporter: Reporter::new(json, false), last: Mutex::default() };
-        // It is the only one in this program.
+        // Cannot fail: the program sets no other subscriber.
         let _ = tracing::subscriber::set_global_default(subscriber);
     }
 
@@ -38,7 +38,7 @@ impl WarningSubscriber {
 
 impl Subscriber for WarningSubscriber {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // What drivers log in their own words is part of our errors.
+        // Warnings of drivers are left out, because the errors of hierlock contain them.
         *metadata.level() <= Level::WARN && metadata.target().starts_with("hierlock")
     }
 
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_warning_is_not_repeated_all_the_time() {
+    fn a_repeated_warning_is_reported_once() {
         let reporter = Reporter::new(false, true);
         let subscriber = WarningSubscriber { reporter, last: Mutex::default() };
         let is_due = ["away", "away", "back", "away"].map(|message| subscriber.is_due(message));

@@ -1,28 +1,28 @@
-//! The environment on real servers. A test whose server is not installed says so and is skipped, except in CI.
+//! The environment on real servers. A test whose server is not installed is skipped with a message, except in CI.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod answers;
-mod circles;
 mod endings;
 mod unusual;
 mod waits;
 
 use super::connection::LabConnection;
 use super::{Reply, TestDatabase, TestServer};
-use crate::observation::{Answer, Failure, FailureKind, LockKind, SessionName, Wait};
-use crate::place::{Engine, Place};
+use crate::observation::{Answer, Failure, FailureKind, LockKind, Wait};
+use crate::place::Engine;
+use crate::report::fixtures::{name, place};
 use crate::scenario::{Action, Case, Scenario, SettingValue, Statement, Step};
 use crate::text::join;
-use std::ops::Deref;
+use hierlock_engine::CellRow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-const TAKE: &str = "select * from numbers where id = 1 for update";
+const LOCK_ROW: &str = "select * from numbers where id = 1 for update";
 
-/// Longer than anything here takes, however busy the machine.
+/// A limit that no operation here reaches, however busy the machine is.
 const LONG: Duration = Duration::from_secs(30);
 
-/// A test for each engine: with its server or, behind `on numbers`, with a database of three rows.
+/// Makes a test per engine: with its server or, after `on numbers`, with a database that contains three rows.
 macro_rules! on_all {
     ($($name:ident),* $(,)? $(; on numbers: $($case:ident),* $(,)?)?) => {
         on_all!(@ mysql Mysql, [$($name)*] [$($($case)*)?]);
@@ -31,7 +31,7 @@ macro_rules! on_all {
     };
     (@ $module:ident $engine:ident, [$($name:ident)*] [$($case:ident)*]) => {
         mod $module {
-            use crate::environment::tests::{OpenDatabase, server};
+            use crate::environment::tests::{open_numbers, server};
             use crate::place::Engine;
 
             $(#[tokio::test]
@@ -44,9 +44,9 @@ macro_rules! on_all {
             $(#[tokio::test]
             async fn $case() {
                 if let Some(server) = server(Engine::$engine).await {
-                    let db = OpenDatabase::numbers(&server).await;
+                    let db = open_numbers(&server).await;
                     super::$case(&db).await;
-                    db.close().await;
+                    db.close().await.unwrap();
                 }
             })*
         }
@@ -54,7 +54,7 @@ macro_rules! on_all {
 }
 pub(super) use on_all;
 
-/// Returns the server of an engine, which is one for all tests of this program.
+/// Returns the server of an engine, which all tests of this binary share.
 async fn server(engine: Engine) -> Option<Arc<TestServer>> {
     static SERVERS: [OnceLock<Option<hierlock_sandbox::Server>>; 3] =
         [const { OnceLock::new() }; 3];
@@ -64,7 +64,7 @@ async fn server(engine: Engine) -> Option<Arc<TestServer>> {
     let server = tokio::task::spawn_blocking(start).await.unwrap().as_ref()?;
     let server = TestServer::connect(engine, server.url()).await.unwrap();
     if engine == Engine::Mariadb {
-        // Ours has it; one that was given may have yet to load it, or does so already.
+        // The sandbox loads the plugin; another server may have loaded it or not.
         let mut connection = LabConnection::open(&server.address).await.unwrap();
         let _ = connection.try_query("INSTALL SONAME 'metadata_lock_info'").await.unwrap();
         connection.close().await;
@@ -74,28 +74,32 @@ async fn server(engine: Engine) -> Option<Arc<TestServer>> {
 
 impl TestServer {
     fn engine(&self) -> Engine {
-        let is_it = |engine: &Engine| engine.dialect() == Some(self.dialect());
-        Engine::SERVERS.into_iter().find(is_it).unwrap()
+        let is_same = |engine: &Engine| engine.server() == Some(self.dialect());
+        Engine::SERVERS.into_iter().find(is_same).unwrap()
     }
-}
 
-/// Whether we may do everything on it. Deadlocks are found sooner then, and all locks are listed.
-async fn is_superuser(server: &TestServer) -> bool {
-    let sql = match server.engine() {
-        Engine::Postgres => "SELECT rolsuper::int FROM pg_roles WHERE rolname = current_user",
-        _ => {
+    /// Returns the first value for PostgreSQL, the second for MySQL and MariaDB.
+    fn either<T>(&self, postgres: T, innodb: T) -> T {
+        if self.engine() == Engine::Postgres { postgres } else { innodb }
+    }
+
+    /// Runs a query outside of all cases.
+    async fn query(&self, sql: &str) -> Vec<CellRow> {
+        let mut connection = LabConnection::open(&self.address).await.unwrap();
+        let rows = connection.query(sql).await.unwrap();
+        connection.close().await;
+        rows
+    }
+
+    /// Returns whether the user is a superuser. Then deadlocks are detected sooner, and all locks are listed.
+    async fn is_superuser(&self) -> bool {
+        let sql = self.either(
+            "SELECT rolsuper::int FROM pg_roles WHERE rolname = current_user",
             "SELECT COUNT(*) FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = 'SUPER' \
-             AND GRANTEE = CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@'''), '''')"
-        }
-    };
-    let mut connection = LabConnection::open(&server.address).await.unwrap();
-    let rows = connection.query(sql).await.unwrap();
-    connection.close().await;
-    rows[0][0].as_deref() == Some("1")
-}
-
-fn name(text: &str) -> SessionName {
-    SessionName::new(text).unwrap()
+             AND GRANTEE = CONCAT('''', REPLACE(CURRENT_USER(), '@', '''@'''), '''')",
+        );
+        self.query(sql).await[0][0].as_deref() == Some("1")
+    }
 }
 
 fn case(engine: Engine, setup: &[&str]) -> Case {
@@ -104,11 +108,11 @@ fn case(engine: Engine, setup: &[&str]) -> Case {
         limit: LONG,
         setup: setup.iter().map(|sql| statement(sql)).collect(),
         sessions: ["A", "B", "C", "D"].map(|text| (name(text), Vec::new())).into(),
-        ..Case::new(Arc::new(scenario), Place { engine, strategy: None })
+        ..Case::new(Arc::new(scenario), place(engine))
     }
 }
 
-/// A statement of the setup or the teardown, as if it stood in line 7 of a file.
+/// A statement of the setup or the teardown, in line 7 of a file.
 fn statement(sql: &str) -> Statement {
     Statement { line: 7, sql: sql.to_owned() }
 }
@@ -123,119 +127,103 @@ fn numbers(engine: Engine) -> Case {
     )
 }
 
+/// The case as it is, and with a statement that makes PostgreSQL use a database instead of a schema.
+fn numbers_in_each_namespace(engine: Engine) -> [Case; 2] {
+    let mut advisory = numbers(engine);
+    add_step(&mut advisory, "select pg_advisory_lock(1)");
+    [numbers(engine), advisory]
+}
+
 fn set_all(case: &mut Case, setting: &SettingValue) {
     for settings in case.sessions.values_mut() {
         settings.push(setting.clone());
     }
 }
 
-/// Makes the case known as one that will run a statement.
-fn will_run(case: &mut Case, sql: &str) {
+/// Adds a statement to the steps, so that the requirements of the case include it.
+fn add_step(case: &mut Case, sql: &str) {
     case.steps.push(Step::new(1, name("A"), Action::Sql(sql.to_owned())));
 }
 
-struct OpenDatabase {
-    server: Arc<TestServer>,
-    database: TestDatabase,
+async fn open(server: &Arc<TestServer>, case: &Case) -> TestDatabase {
+    TestDatabase::open(server, case).await.unwrap()
 }
 
-impl Deref for OpenDatabase {
-    type Target = TestDatabase;
-
-    fn deref(&self) -> &TestDatabase {
-        &self.database
-    }
+async fn open_numbers(server: &Arc<TestServer>) -> TestDatabase {
+    open(server, &numbers(server.engine())).await
 }
 
-impl OpenDatabase {
-    async fn open(server: &Arc<TestServer>, case: &Case) -> Self {
-        let database = TestDatabase::open(server, case).await.unwrap();
-        Self { server: server.clone(), database }
-    }
-
-    async fn numbers(server: &Arc<TestServer>) -> Self {
-        Self::open(server, &numbers(server.engine())).await
-    }
-
+impl TestDatabase {
     fn is_postgres(&self) -> bool {
         self.server.engine() == Engine::Postgres
+    }
+
+    fn either<T>(&self, postgres: T, innodb: T) -> T {
+        self.server.either(postgres, innodb)
     }
 
     fn namespace(&self) -> &str {
         self.guard.namespace.name()
     }
 
-    /// The server's numbers of its sessions, in the order of their names.
+    /// The process ids of the sessions, in the order of their names.
     fn pids(&self) -> Vec<i64> {
         self.sessions.values().map(|session| session.pid).collect()
     }
 
-    fn start(&self, who: &str, sql: &str) -> Reply {
-        self.database.begin(&name(who), sql)
+    fn start(&self, session: &str, sql: &str) -> Reply {
+        self.begin(&name(session), sql)
     }
 
-    async fn run(&self, who: &str, sql: &str) -> Result<Answer, Failure> {
-        end(self.start(who, sql)).await
+    async fn run(&self, session: &str, sql: &str) -> Result<Answer, Failure> {
+        finish(self.start(session, sql)).await
     }
 
-    async fn all(&self, who: &str, statements: &[&str]) {
+    async fn run_all(&self, session: &str, statements: &[&str]) {
         for sql in statements {
-            self.run(who, sql).await.unwrap_or_else(|failure| panic!("{sql}: {failure:?}"));
+            self.run(session, sql).await.unwrap_or_else(|failure| panic!("{sql}: {failure:?}"));
         }
     }
 
-    /// The wait of a session, once the server has told it twice in the same way.
-    async fn blocked(&self, who: &str) -> Wait {
+    /// Locks a row as A, and waits until B is blocked by it.
+    async fn block_b(&self) -> Reply {
+        self.run_all("A", &["begin", LOCK_ROW]).await;
+        let reply = self.start("B", LOCK_ROW);
+        self.blocked("B").await;
+        reply
+    }
+
+    /// Returns the wait of a session, once two probes in a row have seen it.
+    async fn blocked(&self, session: &str) -> Wait {
         let wait = async {
             let mut before = None;
             loop {
-                let waits = self.database.waits().await.unwrap();
-                let wait = waits.into_iter().find(|wait| wait.waiter == name(who));
+                let waits = self.waits().await.unwrap();
+                let wait = waits.into_iter().find(|wait| wait.waiter == name(session));
                 if let Some(wait) = wait.clone().filter(|_| wait == before) {
                     return wait;
                 }
                 before = wait;
             }
         };
-        tokio::time::timeout(LONG, wait).await.unwrap_or_else(|_| panic!("{who} never waited"))
-    }
-
-    /// Begins a statement that must wait for these sessions and a lock of this kind.
-    async fn start_blocked(
-        &self,
-        who: &str,
-        sql: &str,
-        blockers: &str,
-        lock: LockKind,
-    ) -> (Reply, Wait) {
-        let reply = self.start(who, sql);
-        let wait = self.blocked(who).await;
-        assert_eq!((by(&wait).as_str(), kind(&wait)), (blockers, lock), "{wait:?}");
-        (reply, wait)
-    }
-
-    async fn close(self) {
-        self.database.close().await.unwrap();
+        tokio::time::timeout(LONG, wait)
+            .await
+            .unwrap_or_else(|_| panic!("session {session} did not wait within the limit"))
     }
 }
 
-async fn end(reply: Reply) -> Result<Answer, Failure> {
-    tokio::time::timeout(LONG, reply).await.expect("it never ended").unwrap()
+async fn finish(reply: Reply) -> Result<Answer, Failure> {
+    tokio::time::timeout(LONG, reply)
+        .await
+        .expect("the statement did not end within the limit")
+        .unwrap()
 }
 
-async fn failed(reply: Reply) -> FailureKind {
-    end(reply).await.unwrap_err().kind
+async fn failure_kind(reply: Reply) -> FailureKind {
+    finish(reply).await.unwrap_err().kind
 }
 
-fn by(wait: &Wait) -> String {
+fn blocker_names(wait: &Wait) -> String {
     assert!(!wait.has_outside_blocker, "{wait:?}");
     join(&wait.blockers, " ")
-}
-
-fn kind(wait: &Wait) -> LockKind {
-    wait.target.as_ref().unwrap().kind
-}
-
-fn target(wait: &Wait) -> String {
-    wait.target.as_ref().unwrap().to_string()
 }

@@ -1,4 +1,4 @@
-//! One board: the cells, the tree along both edges, and below it the places where it was seen.
+//! One board: the cells, the tree along both edges, and below it the places that it shows.
 
 use crate::matrix::report::{MatrixBoard, MatrixCell, ModePair, PairOutcome};
 use crate::matrix::text::level_of;
@@ -8,23 +8,23 @@ use crate::report::printable;
 /// The height of a chip, and of a line of chips.
 const CHIP_HEIGHT: usize = 20;
 const CHIP_LINE: usize = 26;
-/// The width of a letter, about, in hundredths of a pixel.
+/// The approximate width of a letter, in hundredths of a pixel.
 const CHIP_LETTER: usize = 638;
 const MIN_CELL_WITH_ID: usize = 13;
 
-/// Boards that look the same, as they are drawn.
+/// The drawing of equal boards.
 pub(super) struct Board<'a> {
     board: &'a MatrixBoard,
-    /// Where it is in the picture; the rest is relative to that.
+    /// The position in the picture; all other positions are relative to it.
     pub(super) x: usize,
     pub(super) y: usize,
     pub(super) width: usize,
     pub(super) height: usize,
-    /// Its heading, unless it is the only board.
+    /// The heading, unless there is only one board.
     pub(super) modes: Option<ModePair>,
-    /// Where the tree along the upper edge begins.
+    /// The position of the tree along the upper edge.
     pub(super) top: usize,
-    /// How deep the tree along an edge is, and each level of it.
+    /// The depth of the tree along an edge, and of one level.
     pub(super) depth: usize,
     pub(super) band: usize,
     pub(super) cell: usize,
@@ -35,14 +35,14 @@ pub(super) struct Board<'a> {
     pub(super) chips: Vec<Chip>,
 }
 
-/// A node along an edge: a band over all that is below it, which reaches down to its own cells.
+/// A node along an edge: a band over its subtree, which reaches down to its own cells.
 pub(super) struct BoardNode {
     pub(super) id: String,
     pub(super) level: usize,
     pub(super) is_leaf: bool,
-    /// Where its band is, across the edge.
+    /// The position of the band, across the edge.
     pub(super) band: usize,
-    /// Along the edge, where it begins and where its subtree ends.
+    /// The positions along the edge where the node begins and where its subtree ends.
     pub(super) begin: usize,
     pub(super) end: usize,
 }
@@ -63,7 +63,7 @@ pub(super) struct Chip {
 }
 
 impl<'a> Board<'a> {
-    pub(super) fn new(same: &[&'a MatrixBoard], nodes: &[Node], is_only: bool) -> Self {
+    pub(super) fn new(group: &[&'a MatrixBoard], nodes: &[Node], is_only: bool) -> Self {
         let (max_cell, room) = if is_only { (30, 620) } else { (20, 330) };
         let cell = (room / nodes.len().max(1)).clamp(8, max_cell);
         let band = if cell < 20 { 22 } else { 24 };
@@ -71,14 +71,14 @@ impl<'a> Board<'a> {
         let nodes = board_nodes(nodes, cell, band);
         let edge = nodes.last().map_or(0, |node| node.end);
         let (width, below) = (depth + edge, top + depth + edge + 14);
-        let chips = chips(same, width, below);
+        let chips = chips(group, width, below);
         Board {
-            board: same[0],
+            board: group[0],
             x: 0,
             y: 0,
             width,
             height: chips.last().map_or(below, |chip| chip.y) + CHIP_HEIGHT,
-            modes: (!is_only).then_some(same[0].modes),
+            modes: (!is_only).then_some(group[0].modes),
             top,
             depth,
             band,
@@ -113,17 +113,18 @@ fn board_nodes(nodes: &[Node], cell: usize, band: usize) -> Vec<BoardNode> {
     let mut drawn: Vec<BoardNode> = Vec::new();
     let mut begin = 0;
     for node in nodes {
-        // Subtrees stand apart, the larger the farther.
+        // Subtrees are separated, larger ones by more space.
         begin += match node.level() {
             _ if drawn.is_empty() => 0,
             0 => cell / 3 + 2,
             1 => cell / 6 + 2,
             _ => 2,
         };
-        // It belongs to the subtrees of the last node of every level above.
+        // The node belongs to the subtrees of the last node of every level above.
         for level in 0..node.level() {
-            if let Some(above) = drawn.iter_mut().rev().find(|above| above.level == level) {
-                above.end = begin + cell;
+            if let Some(ancestor) = drawn.iter_mut().rev().find(|ancestor| ancestor.level == level)
+            {
+                ancestor.end = begin + cell;
             }
         }
         drawn.push(BoardNode {
@@ -139,7 +140,7 @@ fn board_nodes(nodes: &[Node], cell: usize, band: usize) -> Vec<BoardNode> {
     drawn
 }
 
-fn chips(same: &[&MatrixBoard], width: usize, top: usize) -> Vec<Chip> {
+fn chips(group: &[&MatrixBoard], width: usize, top: usize) -> Vec<Chip> {
     let (mut x, mut y) = (0, top);
     let chip = |board: &&MatrixBoard| {
         let name = board.place.to_string();
@@ -151,7 +152,7 @@ fn chips(same: &[&MatrixBoard], width: usize, top: usize) -> Vec<Chip> {
         x += chip_width + 6;
         chip
     };
-    same.iter().map(chip).collect()
+    group.iter().map(chip).collect()
 }
 
 fn title(cell: &MatrixCell) -> String {

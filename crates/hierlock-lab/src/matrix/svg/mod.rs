@@ -1,5 +1,5 @@
-//! The matrix as a heat map: one self-contained SVG, with what was seen in the tooltip of each cell. Without times, so
-//! that the same observations give the same picture. Positions are computed here; the templates draw them.
+//! The matrix as a heat map: one self-contained SVG, with the outcome in the tooltip of each cell. It contains no
+//! times, so equal outcomes give equal pictures. Positions are computed here; the templates draw them.
 
 mod board;
 
@@ -11,15 +11,15 @@ use askama::Template;
 use board::Board;
 
 const MAX_ABREAST: usize = 3;
-/// Around everything, between boards, and above them.
+/// The margins around the picture, between boards, and above them.
 const PADDING: usize = 28;
 const GUTTER: usize = 36;
 const HEADER: usize = 62;
-/// The legend and the summary, right of the boards.
+/// The panel with the legend and the summary, right of the boards.
 const PANEL_WIDTH: usize = 236;
 const PANEL_LINE: usize = 18;
 const PANEL_COLUMNS: usize = 34;
-/// Where the panel goes on below the signs that are always there, and the height of a sign.
+/// The position in the panel below the signs that are always present, and the height of a sign.
 const PANEL_SIGNS: usize = 198;
 const PANEL_SIGN: usize = 23;
 
@@ -36,7 +36,7 @@ struct HeatMap<'a> {
     summary: Vec<String>,
     boards: Vec<Board<'a>>,
     panel_x: usize,
-    /// Where the signs of rare outcomes are in the panel, if there are any.
+    /// The positions of the signs of rare outcomes in the panel, if there are such outcomes.
     odd_y: Option<usize>,
     cross_y: Option<usize>,
     rule_y: usize,
@@ -44,11 +44,11 @@ struct HeatMap<'a> {
 }
 
 impl MatrixReport {
-    /// The matrix as a heat map. Boards that look the same are drawn once, with all their places.
+    /// Returns the matrix as a heat map. Equal boards are drawn once, with all their places.
     pub fn svg(&self) -> String {
         let (nodes, distinct) = (self.tree.nodes(), self.distinct_boards());
         let is_only = distinct.len() <= 1;
-        let boards = distinct.iter().map(|same| Board::new(same, &nodes, is_only));
+        let boards = distinct.iter().map(|group| Board::new(group, &nodes, is_only));
         let (boards, right, bottom) = arrange(boards.collect());
 
         let counts = self.counts();
@@ -72,12 +72,12 @@ impl MatrixReport {
             rule_y: y + 2,
             lines,
         };
-        // Rendering into a String cannot fail: no filter that could is used.
+        // Rendering into a String cannot fail: the template uses no filter that can fail.
         heat_map.render().unwrap_or_default() + "\n"
     }
 }
 
-/// Puts the boards side by side in rows. Returns them, and where they end on the right and below.
+/// Places the boards in rows. Returns them, and the right and lower end of the rows.
 fn arrange(mut boards: Vec<Board<'_>>) -> (Vec<Board<'_>>, usize, usize) {
     // Two by two looks better than three and one.
     let abreast = if boards.len() == 4 { 2 } else { MAX_ABREAST };
@@ -98,13 +98,13 @@ fn subtitle(report: &MatrixReport, distinct: &[Vec<&MatrixBoard>]) -> String {
     let pairs = format!("Every ordered pair of {} nodes", report.tree.len());
     match distinct {
         [] => format!("{pairs}: nothing was run."),
-        [same] if same.len() == 1 => format!("{pairs}, {}.", same[0].modes),
-        [same] => format!("{pairs}, {}; the same on {} places.", same[0].modes, same.len()),
+        [group] if group.len() == 1 => format!("{pairs}, {}.", group[0].modes),
+        [group] => format!("{pairs}, {}; the same on {} places.", group[0].modes, group.len()),
         many => format!("{pairs}; {} different pictures.", many.len()),
     }
 }
 
-/// What it comes to, in sentences; the last is the verdict.
+/// Returns the summary in sentences; the last one is the verdict.
 fn summary(report: &MatrixReport, counts: MatrixCounts) -> Vec<String> {
     let MatrixCounts { pairs, blocked, granted, unexpected, disagreements } = counts;
     let places = distinct(report.boards.iter().map(|board| board.place)).len();
@@ -128,7 +128,7 @@ fn summary(report: &MatrixReport, counts: MatrixCounts) -> Vec<String> {
     sentences
 }
 
-/// The summary in lines that fit into the panel, from `y` on, and where they end.
+/// Returns the summary in lines that fit into the panel, from `y` on, and the position below them.
 fn panel_lines(summary: &[String], agrees: bool, mut y: usize) -> (Vec<PanelLine>, usize) {
     let verdict = if agrees { "good-text" } else { "bad-text" };
     let mut lines = Vec::new();
@@ -145,45 +145,47 @@ fn panel_lines(summary: &[String], agrees: bool, mut y: usize) -> (Vec<PanelLine
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::{as_expected, everywhere};
+    use super::super::report::tests::{agreeing_report, report_of_all_places};
     use super::super::report::{ModePair, PairOutcome};
     use super::super::tree::TreeSize;
     use crate::place::{Engine, Place};
 
     #[test]
-    fn a_small_picture() {
+    fn a_heat_map_of_three_nodes() {
         let tree = TreeSize { users: 1, accounts: 1, resources: 1 };
-        let mut report = as_expected(tree, Place::all([Engine::Memory]), &[ModePair::EXCLUSIVE]);
+        let mut report =
+            agreeing_report(tree, Place::all([Engine::Memory]), &[ModePair::EXCLUSIVE]);
         report.boards[0].cells[1].seen =
             PairOutcome::Unexpected { why: "fails: <gone> & \"lost\"".into() };
         insta::assert_snapshot!(report.svg());
     }
 
     #[test]
-    fn a_cell_for_each_pair_and_a_picture_for_all_that_look_the_same() {
-        let drawn = everywhere().svg();
-        assert_eq!(drawn.matches("class=\"cell ").count(), 196);
-        assert_eq!(drawn.matches("class=\"cell granted\"").count(), 142);
-        assert_eq!(drawn.matches("class=\"chip\"").count(), 12);
-        assert!(!drawn.contains("class=\"cross\""), "nothing disagrees");
-        assert!(drawn.contains("u1 is held, u1/a2 requested: waits for it at u1, and is granted"));
+    fn every_pair_has_a_cell_and_equal_boards_are_drawn_once() {
+        let svg = report_of_all_places().svg();
+        assert_eq!(svg.matches("class=\"cell ").count(), 196);
+        assert_eq!(svg.matches("class=\"cell granted\"").count(), 142);
+        assert_eq!(svg.matches("class=\"chip\"").count(), 12);
+        assert!(!svg.contains("class=\"cross\""), "a cross without a disagreement");
+        assert!(svg.contains("u1 is held, u1/a2 requested: waits for it at u1, and is granted"));
     }
 
     #[test]
-    fn a_disagreement_is_crossed_out_in_a_picture_of_its_own() {
-        let mut report = everywhere();
+    fn a_disagreement_has_a_cross_on_a_separate_board() {
+        let mut report = report_of_all_places();
         report.boards[2].cells[0].seen = PairOutcome::Granted;
-        let drawn = report.svg();
-        assert_eq!(drawn.matches("class=\"cell ").count(), 2 * 196);
+        let svg = report.svg();
+        assert_eq!(svg.matches("class=\"cell ").count(), 2 * 196);
         // One in the board, one in the legend.
-        assert_eq!(drawn.matches("class=\"cross\"").count(), 2);
-        assert!(drawn.contains("Expected: waits for it at u1."));
+        assert_eq!(svg.matches("class=\"cross\"").count(), 2);
+        assert!(svg.contains("Expected: waits for it at u1."));
     }
 
     #[test]
-    fn nothing_breaks_out_of_its_text() {
+    fn texts_are_escaped() {
         let tree = TreeSize { users: 1, accounts: 0, resources: 0 };
-        let mut report = as_expected(tree, Place::all([Engine::Memory]), &[ModePair::EXCLUSIVE]);
+        let mut report =
+            agreeing_report(tree, Place::all([Engine::Memory]), &[ModePair::EXCLUSIVE]);
         report.boards[0].cells[0].seen =
             PairOutcome::Unexpected { why: "<a b=\"c\">&\u{1}".into() };
         assert!(report.svg().contains("&#60;a b=&#34;c&#34;&#62;&#38;\u{fffd}"));

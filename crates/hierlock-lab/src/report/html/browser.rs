@@ -1,7 +1,7 @@
-//! The page in a real browser: Chromium, without a window. A copy of the page gets a probe, which uses it
-//! like a reader would and tells what it found.
+//! Tests of the page in a real browser: headless Chromium. A copy of the page gets a probe, which uses it like a reader
+//! would and reports its findings.
 //!
-//! With `HIERLOCK_SCREENSHOTS=DIR` the page and pictures of it are left there, for people to look at.
+//! With `HIERLOCK_SCREENSHOTS=DIR` the page and pictures of it are written to that directory.
 
 use crate::report::fixtures;
 use serde_json::{Value, json};
@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long the browser may take. It needs a second or two; a busy machine may take more.
+/// The limit for the browser. It needs a second or two; a busy machine may take more.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Before anything else of the page: keeps whatever goes wrong.
+/// Runs before everything else in the page and records errors.
 const LISTENER: &str = "<script>window.pageErrors = [];\
     addEventListener('error', (e) => pageErrors.push(String(e.message)));\
     addEventListener('unhandledrejection', (e) => pageErrors.push(String(e.reason)));\
     addEventListener('securitypolicyviolation', (e) => pageErrors.push(e.violatedDirective));</script>";
 
-/// The browser, or `None` if there is none and this is not CI: then the test is skipped, and says so.
+/// Returns the browser. Without one the test is skipped, except in CI, where it fails.
 fn browser() -> Option<PathBuf> {
     let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -33,7 +33,7 @@ fn browser() -> Option<PathBuf> {
     browser
 }
 
-/// A browser that is killed, by its id, whatever becomes of the test.
+/// A browser process that is killed by its id on drop.
 struct BrowserProcess(Child);
 
 impl Drop for BrowserProcess {
@@ -43,7 +43,7 @@ impl Drop for BrowserProcess {
     }
 }
 
-/// Runs the browser on a file and gives what it wrote to standard output and to standard error.
+/// Runs the browser on a file and returns its standard output and standard error.
 fn run(browser: &Path, dir: &Path, page: &Path, args: &[&str]) -> (String, String) {
     let (out, err) = (dir.join("out"), dir.join("err"));
     let child = Command::new(browser)
@@ -60,13 +60,13 @@ fn run(browser: &Path, dir: &Path, page: &Path, args: &[&str]) -> (String, Strin
     let mut child = BrowserProcess(child);
     let began = Instant::now();
     while child.0.try_wait().unwrap().is_none() {
-        assert!(began.elapsed() < TIMEOUT, "the browser does not end");
+        assert!(began.elapsed() < TIMEOUT, "the browser did not end within the limit");
         std::thread::sleep(Duration::from_millis(10));
     }
     (fs::read_to_string(out).unwrap(), String::from_utf8_lossy(&fs::read(err).unwrap()).into())
 }
 
-/// What the probe found in the page, in a frame of this width: a window cannot be as narrow as a phone.
+/// Returns the findings of the probe in a frame of this width: a window cannot be as narrow as a phone.
 fn probe(browser: &Path, page: &str, width: u32) -> Value {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("page.html");
@@ -86,8 +86,9 @@ fn probe(browser: &Path, page: &str, width: u32) -> Value {
     fs::write(&outer, frame).unwrap();
     let args = ["--dump-dom", "--virtual-time-budget=4000", "--window-size=1400,1000"];
     let (dom, log) = run(browser, dir.path(), &outer, &args);
-    assert!(!log.contains("CONSOLE"), "the console is silent: {log}");
-    let (_, found) = dom.split_once("<pre id=\"probe\">").expect("the probe came to its end");
+    assert!(!log.contains("CONSOLE"), "the page wrote to the console: {log}");
+    let (_, found) =
+        dom.split_once("<pre id=\"probe\">").expect("the output of the probe is missing");
     let (found, _) = found.split_once("</pre>").unwrap();
     serde_json::from_str(&found.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
         .unwrap()
@@ -103,12 +104,12 @@ fn the_page_works_in_a_browser() {
             "width": width,
             "errors": [],
             "too_wide": [],
-            // Every text has a contrast of 4.5 at least.
+            // Every text has a contrast of at least 4.5.
             "low_contrast": [],
             "dead_links": 0,
             "duplicate_ids": 0,
             "requests": 0,
-            // Runs that went the same way are one.
+            // Equal runs are shown as one.
             "runs": 9,
             "timelines": 9,
             "graphs": 3,
@@ -116,7 +117,7 @@ fn the_page_works_in_a_browser() {
             "searched": ["deadlock-ring"],
             "on_mariadb": 5,
             "disagreeing": 2,
-            // A filter that fits nothing says so.
+            // A filter without matches shows a message.
             "nothing": true,
             "opened_by_link": true,
             "theme_changes": true,
@@ -125,14 +126,16 @@ fn the_page_works_in_a_browser() {
     }
 }
 
-/// For people: pictures in light and dark, on a desk and on a phone, with all runs open and without.
+/// Takes pictures in light and dark, for desktop and phone, with all runs open and closed.
 #[test]
-fn pictures() {
-    let Some(keep) = std::env::var_os("HIERLOCK_SCREENSHOTS").map(PathBuf::from) else { return };
+fn screenshots_are_written_on_request() {
+    let Some(directory) = std::env::var_os("HIERLOCK_SCREENSHOTS").map(PathBuf::from) else {
+        return;
+    };
     let Some(browser) = browser() else { return };
     let dir = tempfile::tempdir().unwrap();
     let page = fixtures::report().html(&fixtures::scenarios());
-    fs::write(keep.join("page.html"), &page).unwrap();
+    fs::write(directory.join("page.html"), &page).unwrap();
     for theme in ["light", "dark"] {
         for (size, width, height) in [("desk", 1280, 1500), ("phone", 390, 1800)] {
             for open in [false, true] {
@@ -142,8 +145,8 @@ fn pictures() {
                 );
                 let file = dir.path().join("page.html");
                 fs::write(&file, page.replace("</body>", &script)).unwrap();
-                let opened = if open { "-open" } else { "" };
-                let picture = keep.join(format!("{size}-{theme}{opened}.png"));
+                let suffix = if open { "-open" } else { "" };
+                let picture = directory.join(format!("{size}-{theme}{suffix}.png"));
                 let height = if open { height * 3 } else { height };
                 let args = [
                     format!("--window-size={width},{height}"),

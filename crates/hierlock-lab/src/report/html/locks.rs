@@ -1,7 +1,7 @@
-//! Which session held which lock after which step, and which step took it.
+//! The locks that each session held after each step, and the statements that took them.
 
 use crate::lock_history::LockHistory;
-use crate::observation::{Lock, LockedObject, SessionName};
+use crate::observation::{Lock, LockTarget, SessionName};
 use crate::record::{Record, StepRecord};
 
 #[derive(Clone, PartialEq, Eq)]
@@ -14,10 +14,10 @@ pub(super) struct LockTable<'a> {
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct LockRow<'a> {
     pub(super) session: &'a SessionName,
-    pub(super) object: &'a LockedObject,
-    /// The line of the statement that took it first; `None` if it was never held, or that is not known.
+    pub(super) object: &'a LockTarget,
+    /// The line of the statement that first took the lock; `None` if it was never held, or that is not known.
     pub(super) taken_at: Option<usize>,
-    /// After each of [`LockTable::lines`].
+    /// The state after each of [`LockTable::lines`].
     pub(super) states: Vec<LockState>,
 }
 
@@ -29,7 +29,7 @@ pub(super) enum LockState {
 }
 
 impl<'a> LockTable<'a> {
-    /// `None` if no locks were recorded, or there never were any.
+    /// Returns `None` if no locks were recorded, or no session had any.
     pub(super) fn new(record: &'a Record) -> Option<Self> {
         let recorded: Vec<(usize, &'a StepRecord, &'a Vec<Lock>)> = record
             .steps
@@ -52,7 +52,7 @@ impl<'a> LockTable<'a> {
                     let taken_in = history.statement_of(session, object, *index);
                     row.taken_at = taken_in.map(|index| record.steps[index].line);
                 }
-                // A session may hold a lock and request it once more, as a stronger mode or twice.
+                // A session may hold a lock and request it again, in a stronger mode.
                 let state = if *granted { LockState::Held } else { LockState::Requested };
                 row.states[at] = row.states[at].max(state);
             }
@@ -75,7 +75,7 @@ mod tests {
     use crate::report::fixtures::{cycle, ring};
 
     #[test]
-    fn a_lock_is_taken_in_the_step_after_which_it_is_first_held() {
+    fn a_lock_is_taken_by_the_statement_before_it_is_first_held() {
         let record = cycle(Engine::Mysql, "A");
         let table = LockTable::new(&record).unwrap();
         let row = |row: &LockRow<'_>| {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn without_recorded_locks_there_is_no_table() {
+    fn no_table_is_made_without_recorded_locks() {
         assert!(LockTable::new(&ring()).is_none());
     }
 }

@@ -1,10 +1,9 @@
-//! The report as one page: a matrix of scenarios and engines, and below it every run with its timeline, its
-//! transcript and, if there was one, its deadlock. The page needs no network and, to be read, no script.
+//! The report as one page: a matrix of scenarios and engines, and below it every run with its timeline, its transcript
+//! and, if there was one, its deadlock. The page needs no network and, for reading, no script.
 //!
-//! The templates beside this file draw the records. Everything from files and servers goes through their
-//! escaping; only the style and the script, which are ours, do not.
+//! The templates in this folder draw the records. They escape all text from files and servers; only the style and the
+//! script, which are part of the crate, are not escaped.
 
-mod graph;
 mod locks;
 mod run;
 mod timeline;
@@ -27,10 +26,8 @@ use run::Run;
 use std::collections::HashSet;
 use timeline::Timeline;
 
-const SESSION_COLOURS: usize = 6;
-
 impl Report {
-    /// The whole report as one page of HTML, which needs nothing else.
+    /// Returns the report as one page of HTML, without external files.
     pub fn html(&self, summaries: &[ScenarioSummary]) -> String {
         let mut ids = ElementIds::default();
         let groups = by_scenario(self, summaries);
@@ -41,12 +38,12 @@ impl Report {
         for (group, id) in groups.into_iter().zip(scenario_ids) {
             let mut runs = Vec::new();
             let records = group.records.iter().copied();
-            for (_, same) in group_by(records, |(_, record)| run::comparable(record)) {
-                let run_id = ids.unique(&run_slug(&id, same[0].1));
-                for (index, _) in &same {
+            for (_, equal_runs) in group_by(records, |(_, record)| run::comparable(record)) {
+                let run_id = ids.unique(&run_slug(&id, equal_runs[0].1));
+                for (index, _) in &equal_runs {
                     run_ids[*index].clone_from(&run_id);
                 }
-                runs.push(Run::new(run_id, same, &group.records));
+                runs.push(Run::new(run_id, equal_runs, &group.records));
             }
             scenarios.push(Scenario { id, group, runs });
         }
@@ -59,7 +56,7 @@ impl Report {
             comparison: RoundComparison::new(self),
             run_ids,
         };
-        // Rendering into a String cannot fail: no filter that could is used.
+        // Rendering into a String cannot fail: the template uses no filter that can fail.
         page.render().unwrap_or_default()
     }
 }
@@ -83,7 +80,7 @@ struct Scenario<'a> {
     runs: Vec<Run<'a>>,
 }
 
-/// A case in the matrix: its first round that does not agree, or its first.
+/// A case in the matrix: its first round that does not agree, or else its first.
 struct Mark<'a> {
     record: &'a Record,
     run_id: &'a str,
@@ -128,7 +125,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// The class of what says how a step went.
+/// Returns the CSS class of an observation.
 fn outcome_class(seen: &Observation) -> &'static str {
     match seen {
         Observation::Done(_) => "done",
@@ -139,7 +136,7 @@ fn outcome_class(seen: &Observation) -> &'static str {
     }
 }
 
-/// `deadlock-cycle`: what can be part of an address as it is.
+/// Returns a text that can be part of a URL as it is: `deadlock-cycle`.
 fn slug(text: &str) -> String {
     let text = text.to_ascii_lowercase();
     let parts = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty());
@@ -156,7 +153,7 @@ fn run_slug(scenario: &str, record: &Record) -> String {
 struct ElementIds(HashSet<String>);
 
 impl ElementIds {
-    /// The ID, with a number if it is used already.
+    /// Returns the ID, with a number if it is already used.
     fn unique(&mut self, id: &str) -> String {
         let id = if id.is_empty() { "x" } else { id };
         let numbered = (2..).map(|n| format!("{id}-{n}"));
@@ -171,27 +168,30 @@ mod tests {
     use crate::report::fixtures;
 
     #[test]
-    fn nothing_from_files_or_servers_becomes_markup() {
+    fn texts_from_files_and_servers_are_escaped() {
         let page = fixtures::report().html(&fixtures::scenarios());
-        assert_eq!(page.matches("<script").count(), 1, "only our own");
+        assert_eq!(page.matches("<script").count(), 1, "a script that is not the page's own");
         assert!(!page.contains("<img"));
         assert!(page.contains("&#60;script&#62;alert(&#39;title&#39;)"));
     }
 
     #[test]
-    fn without_a_script_everything_is_there() {
+    fn everything_is_visible_without_scripts() {
         let page = fixtures::report().html(&fixtures::scenarios());
         let hidden: Vec<&str> = page
             .lines()
             .filter(|line| line.starts_with('<') && line.contains(" hidden>"))
             .map(|line| line.split(' ').next().unwrap())
             .collect();
-        assert_eq!(hidden, ["<form", "<p"], "only the filter, and what it says when nothing fits");
+        assert_eq!(
+            hidden,
+            ["<form", "<p"],
+            "something other than the filter and its message is hidden"
+        );
     }
 
-    /// Rounds that went the same way are shown once; those that did not have a run of their own.
     #[test]
-    fn rounds_that_went_the_same_way_are_shown_once() {
+    fn equal_rounds_are_shown_once() {
         let mut report = fixtures::report();
         report.records =
             (1..=5).map(|n| fixtures::readers(fixtures::place(Engine::Memory), n)).collect();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn places_that_went_the_same_way_are_shown_once() {
+    fn equal_runs_of_several_places_are_shown_once() {
         let mut report = fixtures::report();
         report.records.retain(|record| record.scenario == "anomaly/dirty-read");
         let page = report.html(&[]);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn hundreds_of_runs_stay_small() {
+    fn a_page_with_hundreds_of_runs_stays_small() {
         let mut report = fixtures::report();
         report.records = Vec::new();
         for n in 0..100 {

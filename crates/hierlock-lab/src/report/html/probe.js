@@ -1,9 +1,9 @@
-// Uses the page as a reader would, and tells what it found to the document around it. Only tests have it.
+// Uses the page as a reader would, and sends its findings to the outer document. Only the tests include it.
 'use strict';
 (async () => {
   const get = (id) => document.getElementById(id);
-  const all = (what) => [...document.querySelectorAll(what)];
-  const shown = (what) => all(what).filter((element) => element.checkVisibility());
+  const all = (selector) => [...document.querySelectorAll(selector)];
+  const shown = (selector) => all(selector).filter((element) => element.checkVisibility());
   const found = { width: innerWidth };
   const root = document.documentElement;
   const choose = (id, value) => {
@@ -11,7 +11,7 @@
     get(id).dispatchEvent(new Event('input', { bubbles: true }));
   };
 
-  // Everything open at once is the widest that the page can be.
+  // The page is widest with everything open.
   const open = (is) => { for (const details of all('details')) details.open = is; };
   open(true);
   found.too_wide = [];
@@ -28,7 +28,7 @@
   found.graphs = shown('svg.graph').length;
   found.lock_tables = shown('table.locks').length;
 
-  // The contrast of every text with what is behind it, in both themes.
+  // The contrast of every text with its background, in both themes.
   const pen = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
   const rgba = (colour) => {
     pen.clearRect(0, 0, 1, 1);
@@ -40,7 +40,7 @@
     const [r, g, b] = colour.map((c) => (c / 255 <= 0.03928 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4));
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
-  const behind = (element) => {
+  const background = (element) => {
     for (let at = element; at; at = at.parentElement) {
       const colour = rgba(getComputedStyle(at).backgroundColor);
       if (colour[3] > 128) return colour;
@@ -51,17 +51,17 @@
   const measure = () => {
     const known = new Map();
     for (const element of shown('body *')) {
-      const speaks = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
-      if (!speaks || element.closest('script, select, canvas')) continue;
+      const hasText = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+      if (!hasText || element.closest('script, select, canvas')) continue;
       const style = getComputedStyle(element);
       const svg = element.closest('svg');
-      // In a drawing what is behind is a box or the ground: the darker and the lighter of the two surfaces.
-      const grounds = svg ? [behind(svg), behind(svg.closest('.card'))] : [behind(element)];
-      for (const ground of grounds) {
+      // In a drawing the background is a box or the card: both are checked.
+      const backgrounds = svg ? [background(svg), background(svg.closest('.card'))] : [background(element)];
+      for (const colour of backgrounds) {
         const ink = svg ? style.fill : style.color;
-        const key = `${ink} on ${ground}`;
+        const key = `${ink} on ${colour}`;
         if (!known.has(key)) {
-          const [a, b] = [luminance(rgba(ink)), luminance(ground)];
+          const [a, b] = [luminance(rgba(ink)), luminance(colour)];
           known.set(key, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05));
         }
         if (known.get(key) < 4.5) lowContrast.add(`${element.tagName}.${element.getAttribute('class')}: ${key} ${known.get(key).toFixed(2)}`);

@@ -1,7 +1,5 @@
-//! A run as the page shows it. Runs of one scenario that went the same way, but for their times, are shown once.
+//! A run as the page shows it. Runs of one scenario that are equal but for their times are shown once.
 
-use super::SESSION_COLOURS;
-use super::graph::Graph;
 use super::locks::LockTable;
 use crate::group::{distinct, group_by};
 use crate::observation::{Observation, SessionName};
@@ -11,19 +9,20 @@ use crate::report::display::{self, duration};
 use crate::report::explain;
 use crate::report::grouping::{IndexedRecord, Rounds, by_case, sessions};
 use crate::report::transcript::{Outcome, is_look, wake_ups};
+use crate::report::wait_graph::{SESSION_COLOURS, WaitGraph};
 use crate::text::join;
 
-/// One run, or several that went the same way.
+/// One run, or several equal ones.
 pub(super) struct Run<'a> {
     pub(super) id: String,
-    /// The first of them, which is shown.
+    /// The first of the runs, which is shown.
     pub(super) record: &'a Record,
-    /// Where it went this way; `read committed, serializable` or `rounds 1, 3 of 5` if there were several cases.
+    /// The places of the runs; with `read committed, serializable` or `rounds 1, 3 of 5` if there were several cases.
     pub(super) places: Vec<(Place, String)>,
-    same: Rounds<'a>,
+    records: Rounds<'a>,
 }
 
-/// Everything that the page says of a run, except where and when.
+/// Returns everything that the page shows of a run, except places and times.
 pub(super) fn comparable(record: &Record) -> String {
     let mut text = format!("{:?} {:?} {:?}\n", record.verdict, record.anomaly, record.notes);
     for (index, step) in record.steps.iter().enumerate() {
@@ -42,7 +41,7 @@ pub(super) fn comparable(record: &Record) -> String {
     without_transaction_ids(&text)
 }
 
-/// The number of a transaction is new in every run.
+/// Removes transaction ids, which differ between runs.
 fn without_transaction_ids(text: &str) -> String {
     const BEFORE: &str = "transaction ";
     let parts = text.split(BEFORE).enumerate().map(|(i, part)| match i {
@@ -52,15 +51,15 @@ fn without_transaction_ids(text: &str) -> String {
     parts.collect::<Vec<_>>().join(BEFORE)
 }
 
-/// The places of runs that went the same way, of `all` runs of the scenario.
-fn places(same: &Rounds<'_>, all: &[IndexedRecord<'_>]) -> Vec<(Place, String)> {
-    let cases = by_case(same.iter().copied()).into_iter().map(|rounds| {
+/// Returns the places of equal runs, of `all` runs of the scenario.
+fn places(records: &Rounds<'_>, all: &[IndexedRecord<'_>]) -> Vec<(Place, String)> {
+    let cases = by_case(records.iter().copied()).into_iter().map(|rounds| {
         let record = rounds[0].1;
         let case = |other: &Record| (other.place, other.variant.clone());
         let total = all.iter().filter(|(_, other)| case(other) == case(record)).count();
         let rounds = match (total, rounds.len()) {
             (1, _) => String::new(),
-            (total, here) if here == total => format!("{total} rounds"),
+            (total, equal) if equal == total => format!("{total} rounds"),
             (total, _) => {
                 let numbers = join(rounds.iter().map(|(_, record)| record.round), ", ");
                 format!("rounds {numbers} of {total}")
@@ -70,45 +69,45 @@ fn places(same: &Rounds<'_>, all: &[IndexedRecord<'_>]) -> Vec<(Place, String)> 
     });
     let places = group_by(cases, |(place, _)| *place).into_iter().map(|(place, cases)| {
         let cases: Vec<String> = cases.into_iter().map(|(_, case)| case).collect();
-        // Values of several axes have commas of their own.
-        let comma = cases.iter().any(|case| case.contains(','));
-        (place, cases.join(if comma { "; " } else { ", " }))
+        // Variants of several axes contain commas.
+        let has_comma = cases.iter().any(|case| case.contains(','));
+        (place, cases.join(if has_comma { "; " } else { ", " }))
     });
     places.collect()
 }
 
-/// `mysql striped, read committed`
+/// Returns `mysql striped, read committed`.
 pub(super) fn case_name(record: &Record) -> String {
     display::list([record.place.to_string(), display::variant(record)])
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(id: String, same: Rounds<'a>, all: &[IndexedRecord<'a>]) -> Self {
-        Run { id, record: same[0].1, places: places(&same, all), same }
+    pub(super) fn new(id: String, records: Rounds<'a>, all: &[IndexedRecord<'a>]) -> Self {
+        Run { id, record: records[0].1, places: places(&records, all), records }
     }
 
-    fn each(&self, text: impl Fn(&Record) -> String, separator: &str) -> String {
-        distinct(self.same.iter().map(|(_, record)| text(record))).join(separator)
+    fn distinct_texts(&self, text: impl Fn(&Record) -> String, separator: &str) -> String {
+        distinct(self.records.iter().map(|(_, record)| text(record))).join(separator)
     }
 
     pub(super) fn engines(&self) -> String {
-        self.each(|record| record.place.engine.to_string(), " ")
+        self.distinct_texts(|record| record.place.engine.to_string(), " ")
     }
 
     pub(super) fn servers(&self) -> String {
-        self.each(|record| record.server.clone(), ", ")
+        self.distinct_texts(|record| record.server.clone(), ", ")
     }
 
-    /// `12 ms`, or from the shortest to the longest.
+    /// Returns `12 ms`, or the range from the shortest to the longest.
     pub(super) fn took(&self) -> String {
-        let mut times: Vec<_> = self.same.iter().map(|(_, record)| record.took).collect();
+        let mut times: Vec<_> = self.records.iter().map(|(_, record)| record.took).collect();
         times.sort();
         let (least, most) = (duration(times[0]), duration(times[times.len() - 1]));
         if least == most { most } else { format!("{least} to {most}") }
     }
 
     pub(super) fn times_of(&self) -> Option<String> {
-        (self.same.len() > 1).then(|| case_name(self.record))
+        (self.records.len() > 1).then(|| case_name(self.record))
     }
 
     pub(super) fn waits(&self) -> usize {
@@ -121,13 +120,13 @@ impl<'a> Run<'a> {
         names.iter().position(|name| *name == session).unwrap_or(0) % SESSION_COLOURS
     }
 
-    pub(super) fn graph(&self, deadlock: &Deadlock) -> Option<Graph> {
-        Graph::new(deadlock, &sessions(self.record))
+    pub(super) fn graph(&self, deadlock: &Deadlock) -> Option<WaitGraph> {
+        WaitGraph::new(&deadlock.circle, Some(&deadlock.victim), &sessions(self.record))
     }
 
-    /// The locks of the first rounds, with the cases that have the same: they differ between places.
+    /// Returns the lock tables of the first rounds, each with the cases that share it: locks differ between places.
     pub(super) fn locks(&self) -> Vec<(String, LockTable<'a>)> {
-        let cases = by_case(self.same.iter().copied()).into_iter().map(|rounds| rounds[0].1);
+        let cases = by_case(self.records.iter().copied()).into_iter().map(|rounds| rounds[0].1);
         let tables = cases.filter_map(|record| Some((case_name(record), LockTable::new(record)?)));
         let groups = group_by(tables, |(_, table)| table.clone()).into_iter();
         let names = |cases: Vec<(String, _)>| cases.into_iter().map(|(name, _)| name);
@@ -140,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_of_a_transaction_does_not_tell_runs_apart() {
+    fn transaction_ids_are_ignored_in_comparisons() {
         let plain =
             without_transaction_ids("blocked on transaction 1623, ShareLock; transaction 9");
         assert_eq!(plain, "blocked on transaction , ShareLock; transaction ");

@@ -8,18 +8,18 @@ use crate::report::grouping::sessions;
 use crate::report::transcript::{Outcome, WakeUp, is_look, wake_ups};
 use crate::text::{join, listed};
 
-// Pixels. Ten characters of the 12-pixel monospaced font are 74 wide; ten, to stay with whole numbers.
+// Sizes in pixels. Ten characters of the 12-pixel monospaced font are 74 wide; ten, so that the number is whole.
 const TEN_CHARACTERS: usize = 74;
 const LINE_HEIGHT: usize = 16;
 const PADDING: usize = 7;
 const MARGIN: usize = 7;
 const GAP: usize = 10;
-/// Left of the lanes, for the numbers of the lines.
+/// The space left of the lanes, for the line numbers.
 const GUTTER: usize = 38;
-/// Above the first box, for the names of the lanes.
+/// The space above the first box, for the names of the lanes.
 const HEADER: usize = 40;
 
-/// The longest texts, in lines.
+/// The limits of texts, in lines.
 const MAX_STATEMENT_LINES: usize = 5;
 const MAX_DIFFERENCE_LINES: usize = 4;
 const MAX_ANSWER_LINES: usize = 3;
@@ -32,12 +32,12 @@ pub(super) struct Timeline<'a> {
     pub(super) lane_width: usize,
     pub(super) boxes: Vec<EventBox>,
     pub(super) bars: Vec<WaitBar>,
-    /// The path of an arrow for every wake-up, and its class.
+    /// The path and class of the arrow of every wake-up.
     pub(super) arrows: Vec<(String, &'static str)>,
     pub(super) texts: Vec<Text>,
-    /// The waits that have not ended: the index of the step, its lane, and where its bar begins.
+    /// The waits that have not ended: the index of the step, its lane, and the upper end of its bar.
     waits: Vec<(usize, usize, usize)>,
-    /// How many characters fit into a box.
+    /// The number of characters that fit into a line of a box.
     columns: usize,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct EventBox {
     pub(super) y: usize,
     pub(super) width: usize,
     pub(super) height: usize,
-    /// The whole text, if it had to be cut.
+    /// The whole text, if it is cut off.
     pub(super) full: Option<String>,
     pub(super) lines: Vec<BoxLine>,
     pub(super) tick: bool,
@@ -167,7 +167,7 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// The end of a wait, with an arrow from the box of the step that ended it.
+    /// Adds the end of a wait, with an arrow from the box of the step that ended it.
     fn wake_up(&mut self, wake_up: &WakeUp<'_>, cause: usize) {
         let WakeUp { index, ended, waited, .. } = wake_up;
         let seen = &ended.observation;
@@ -225,12 +225,12 @@ impl<'a> Timeline<'a> {
     }
 }
 
-/// Most statements are just done; a tick says it.
+/// Returns whether a step has no result to show: a tick is enough.
 fn is_done(seen: &Observation) -> bool {
     matches!(seen, Observation::Done(answer) if answer.rows.is_none() && answer.changed == 0)
 }
 
-/// A text in at most `max` lines, the last with an ellipsis if some were cut, and whether that is so.
+/// Splits a text into at most `max` lines, the last with an ellipsis if the text is cut off. Returns whether it is.
 fn clip(text: &str, columns: usize, max: usize) -> (Vec<String>, bool) {
     let mut lines = wrap(text, columns);
     let is_cut = lines.len() > max;
@@ -249,23 +249,23 @@ mod tests {
     use crate::report::fixtures::{cycle, injection, place, readers, ring};
 
     #[test]
-    fn boxes_of_a_lane_never_overlap_and_stay_inside() {
+    fn boxes_of_a_lane_do_not_overlap_and_stay_inside() {
         let runs =
             [cycle(Engine::Mysql, "A"), ring(), readers(place(Engine::File), 1), injection()];
         for record in &runs {
             let timeline = Timeline::new(record);
-            let mut below = 0;
+            let mut bottom = 0;
             for event in &timeline.boxes {
-                assert!(event.y >= below, "{}", record.scenario);
-                below = event.y + event.height;
+                assert!(event.y >= bottom, "{}", record.scenario);
+                bottom = event.y + event.height;
                 assert!(event.x + event.width <= timeline.width);
             }
-            assert!(below <= timeline.height);
+            assert!(bottom <= timeline.height);
         }
     }
 
     #[test]
-    fn every_wait_is_a_bar_and_every_wake_up_by_another_an_arrow() {
+    fn every_wait_has_a_bar_and_every_wake_up_by_another_session_an_arrow() {
         let record = ring();
         let timeline = Timeline::new(&record);
         assert_eq!(timeline.bars.len(), 2);

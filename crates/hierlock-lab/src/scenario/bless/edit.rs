@@ -1,15 +1,15 @@
-//! Lines of a file, some of them replaced.
+//! The lines of a file, with replacements.
 
 use crate::scenario::file::StepTemplate;
-use crate::scenario::format::commented;
-use crate::scenario::scan::squeezed;
+use crate::scenario::format::with_comment;
+use crate::scenario::scan::with_single_blanks;
 use crate::scenario::source_line::{LineKind, SourceLine, source_lines};
 use std::collections::BTreeMap;
 
 pub(super) struct Edits<'t> {
     text: &'t str,
     source: Vec<SourceLine<'t>>,
-    /// Lines, by their number, and what stands in their place.
+    /// The replacements of lines, by line number.
     replaced: BTreeMap<usize, Vec<String>>,
 }
 
@@ -21,13 +21,13 @@ impl<'t> Edits<'t> {
     pub(super) fn cells(&self, number: usize) -> Vec<String> {
         match &self.source[number - 1].kind {
             LineKind::Expect(line) => {
-                line.rest.split('|').into_iter().map(|cell| squeezed(cell.text)).collect()
+                line.rest.split('|').into_iter().map(|cell| with_single_blanks(cell.text)).collect()
             }
             _ => Vec::new(),
         }
     }
 
-    /// Puts lines in the place of others, with their comments, or below the statement of the step if there are none.
+    /// Replaces lines and keeps their comments; without old lines, adds the new ones below the statement of the step.
     pub(super) fn replace(&mut self, step: &StepTemplate, old: &[usize], mut new: Vec<String>) {
         let mut at = old.first().copied();
         let head = &self.source[step.line - 1];
@@ -51,9 +51,12 @@ impl<'t> Edits<'t> {
         let old = if old.is_empty() { &only } else { old };
         let comment = |number: &usize| self.source[number - 1].comment;
         let comments = old.iter().map(comment).chain(std::iter::repeat(None));
-        let mut lines: Vec<String> =
-            new.into_iter().zip(comments).map(|(line, comment)| commented(line, comment)).collect();
-        // Nobody's words are lost.
+        let mut lines: Vec<String> = new
+            .into_iter()
+            .zip(comments)
+            .map(|(line, comment)| with_comment(line, comment))
+            .collect();
+        // Comments of lines that are left out stay.
         let others = old.iter().skip(lines.len()).filter_map(comment);
         lines.extend(others.map(|(comment, _)| format!(" {comment}")));
         self.replaced.extend(old.iter().map(|number| (*number, Vec::new())));

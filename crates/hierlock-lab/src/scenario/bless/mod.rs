@@ -1,8 +1,8 @@
-//! `--bless`: what was observed, written into the file. Only steps that disagree are touched, and of those only what must
-//! be seen; comments, layout and what was not run stay as they are. Pure.
+//! `--bless`: writes the observations into the file. Only expectations of steps that disagree are changed; comments,
+//! layout and expectations of cases that were not run stay as they are. Pure.
 //!
 //! ```text
-//!   records ──outcome──► per case: what must be seen now ──writing──► lines or a table ──edit──► text
+//!   records ──outcome──► per case: the new expectation ──writing──► lines or a table ──edit──► text
 //! ```
 
 mod edit;
@@ -18,12 +18,12 @@ use crate::record::Record;
 use edit::Edits;
 use std::sync::Arc;
 
-/// What must be seen of a step in one case, before and after blessing.
+/// The expectation of a step in one case, before and after blessing.
 struct Revision<'c> {
     case: &'c Case,
-    /// `None` where the file says nothing.
+    /// `None` if the file has no expectation.
     before: Option<Expectation>,
-    /// `None` where it still need not.
+    /// `None` if it still needs none.
     now: Option<Expectation>,
 }
 
@@ -32,7 +32,7 @@ impl<'c> Revision<'c> {
         self.now != self.before
     }
 
-    /// What must be seen; nothing written is `done`.
+    /// Returns the new expectation; `done` if none is written.
     fn expectation(&self) -> Expectation {
         self.now.clone().unwrap_or_default()
     }
@@ -43,16 +43,16 @@ impl<'c> Revision<'c> {
 }
 
 pub(super) fn bless(scenario: &Arc<Scenario>, records: &[Record]) -> String {
-    let short = blessed(scenario, records, true);
-    // An axis that is named only in brackets would not be used any more, if they were left out.
+    let short = write_observations(scenario, records, true);
+    // If an axis is named only in guards, and those are left out, the axis is unused, which is an error.
     match Scenario::parse(&scenario.name, &scenario.file, &short) {
         Ok(_) => short,
-        Err(_) => blessed(scenario, records, false),
+        Err(_) => write_observations(scenario, records, false),
     }
 }
 
-/// Several lines of a step that say the same become one, if they are to be joined.
-fn blessed(scenario: &Arc<Scenario>, records: &[Record], is_joined: bool) -> String {
+/// Writes the observations. With `is_joined`, equal lines of a step become one.
+fn write_observations(scenario: &Arc<Scenario>, records: &[Record], is_joined: bool) -> String {
     let own: Vec<&Record> =
         records.iter().filter(|record| record.scenario == scenario.name).collect();
     let cases = scenario.cases();
@@ -82,7 +82,7 @@ fn revisions<'c>(step: &StepTemplate, cases: &'c [Case], records: &[&Record]) ->
     let cases = cases.iter().filter(|case| step.guard.fits(case));
     let revision = |case: &'c Case| {
         let runs: Vec<&Record> =
-            records.iter().copied().filter(|record| record.is_of(case)).collect();
+            records.iter().copied().filter(|record| record.belongs_to(case)).collect();
         let own = case.steps.iter().find(|own| own.line == step.line)?;
         let now = outcome::expectation(case, own, &runs);
         Some(Revision { case, before: own.expected.clone(), now })

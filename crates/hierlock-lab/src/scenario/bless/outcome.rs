@@ -1,4 +1,4 @@
-//! From what was seen of a step to what a file would say of it.
+//! Turns observations of a step into expectations.
 
 use super::unreported;
 use crate::group::distinct;
@@ -9,7 +9,7 @@ use crate::scenario::expectation::{
     Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionSelector,
 };
 
-/// What must be seen of a step after these runs: what the file says, or what they saw where all disagree, or both.
+/// Returns the new expectation of a step: that of the file, the observations if all runs disagree, or both.
 pub(super) fn expectation(case: &Case, step: &Step, runs: &[&Record]) -> Option<Expectation> {
     let before = step.expected.as_ref();
     let (mut seen, mut agreed) = (Vec::new(), false);
@@ -26,18 +26,19 @@ pub(super) fn expectation(case: &Case, step: &Step, runs: &[&Record]) -> Option<
     if seen.is_empty() {
         return before.cloned();
     }
-    let kept = before.cloned().unwrap_or_default().alternatives.into_iter().filter(|_| agreed);
-    Some(Expectation { alternatives: distinct(kept.chain(seen)) })
+    let still_valid =
+        before.cloned().unwrap_or_default().alternatives.into_iter().filter(|_| agreed);
+    Some(Expectation { alternatives: distinct(still_valid.chain(seen)) })
 }
 
-/// Does a step wait only for so long, and less than the case waits for it?
+/// Returns whether the wait of a step has a limit that is shorter than the limit of the case.
 fn has_limit(case: &Case, step: &Step) -> bool {
     let Action::Lock(action, _) = &step.action else { return false };
     let within = action.request().and_then(|request| request.within);
     within.is_some_and(|within| within < case.limit)
 }
 
-/// What was seen, in the words of a file; nothing, if there is nothing to go by.
+/// Returns the observation as an expectation; `None` if there is none to write.
 fn outcome(
     record: &Record,
     index: usize,
@@ -45,7 +46,7 @@ fn outcome(
     before: Option<&Expectation>,
     has_limit: bool,
 ) -> Option<ExpectedOutcome> {
-    // A circle is closed by one step, and the victim may be another session's.
+    // A cycle is closed by one step, and the victim may be another session.
     if let Some(deadlock) = record.deadlocks.iter().find(|deadlock| deadlock.step == index) {
         let mut victims: Vec<SessionName> =
             deadlock.circle.iter().map(|link| link.waiter.clone()).collect();
@@ -54,7 +55,7 @@ fn outcome(
         victims.dedup();
         return Some(ExpectedOutcome::Deadlock { victims });
     }
-    // A wait with a limit of its own ends by itself: that is what a file can hold it to.
+    // A wait with a timeout ends by itself, so the file expects that end.
     if let Some((failure, _)) = unreported::failure(record, index)
         && failure.kind == FailureKind::TimedOut
     {
@@ -62,7 +63,7 @@ fn outcome(
     }
     match &ran.seen {
         Observation::Done(answer) => Some(done(answer, before)),
-        // Whether it still waits at a later step is a matter of speed; that it times out is not.
+        // Whether the step still waits at a later step depends on timing; that it times out does not.
         Observation::Blocked(_) if has_limit => Some(ExpectedOutcome::TimedOut),
         Observation::Blocked(wait) => Some(blocked(wait, before)),
         Observation::Failed(failure) => failed(failure),
@@ -70,7 +71,7 @@ fn outcome(
     }
 }
 
-/// A failure; nothing, if it was the lab's doing.
+/// Returns the expectation of a failure; `None` if the lab has cancelled the statement.
 pub(super) fn failed(failure: &Failure) -> Option<ExpectedOutcome> {
     match failure.kind {
         FailureKind::Deadlock => Some(ExpectedOutcome::Deadlock { victims: Vec::new() }),
@@ -81,13 +82,13 @@ pub(super) fn failed(failure: &Failure) -> Option<ExpectedOutcome> {
         FailureKind::Other => {
             let code = Some(failure.code.clone()).filter(|code| !code.is_empty());
             let first = failure.message.lines().next().unwrap_or_default().trim();
-            let says = (code.is_none() && !first.is_empty()).then(|| first.to_owned());
-            Some(ExpectedOutcome::Error { code, says })
+            let message = (code.is_none() && !first.is_empty()).then(|| first.to_owned());
+            Some(ExpectedOutcome::Error { code, message })
         }
     }
 }
 
-/// Does the line hold as it is? `blocked` does, whatever became of the wait: that is for a line of its own.
+/// Returns whether the line can stay. `blocked` can, whatever the end of the wait: that belongs on another line.
 fn holds(record: &Record, index: usize, ran: &StepRecord, before: Option<&Expectation>) -> bool {
     if unreported::is_deadlock(record, index) {
         return false;
@@ -101,15 +102,15 @@ fn holds(record: &Record, index: usize, ran: &StepRecord, before: Option<&Expect
         return false;
     };
     let blockers: Vec<_> = wait.blockers.iter().cloned().map(SessionSelector::Session).collect();
-    let says_so = |expected: &ExpectedOutcome| {
+    let expects_wait = |expected: &ExpectedOutcome| {
         matches!(expected, ExpectedOutcome::Blocked { by, kind: None, .. }
             if by.is_empty() || *by == blockers)
     };
     failure.kind != FailureKind::TimedOut
-        && before.is_some_and(|before| before.alternatives.iter().any(says_so))
+        && before.is_some_and(|before| before.alternatives.iter().any(expects_wait))
 }
 
-/// Rows always; how many were changed only where the file cares.
+/// Returns the expectation of a result: rows always; the number of changed rows only if the file contains one.
 fn done(answer: &Answer, before: Option<&Expectation>) -> ExpectedOutcome {
     let mut before = before.iter().flat_map(|before| &before.alternatives);
     let (before_rows, before_changed) = before
@@ -133,13 +134,13 @@ fn done(answer: &Answer, before: Option<&Expectation>) -> ExpectedOutcome {
 fn cell(value: Option<&str>) -> ExpectedCell {
     match value {
         None => ExpectedCell::Null,
-        // A line is a row, so what has several lines cannot be written.
+        // A line is a row, so a value of several lines cannot be written.
         Some(text) if text.contains(char::is_control) => ExpectedCell::Anything,
         Some(text) => ExpectedCell::Value(text.to_owned()),
     }
 }
 
-/// By whom always; on what only where the file cares.
+/// Returns the expectation of a wait: the blockers always; the object only if the file contains one.
 fn blocked(wait: &Wait, before: Option<&Expectation>) -> ExpectedOutcome {
     let mut before = before.iter().flat_map(|before| &before.alternatives);
     let names_object = before.find_map(|expected| match expected {

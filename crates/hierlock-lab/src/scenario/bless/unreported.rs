@@ -1,8 +1,8 @@
-//! Waits that ended in a failure of which no line speaks: a line is added, or the closing step says `deadlock`.
+//! Waits that ended in a failure which no line expects: a line is added, or the closing step expects `deadlock`.
 
 use super::Revision;
 use super::outcome;
-use super::writing::anew;
+use super::writing::new_lines;
 use crate::group::distinct;
 use crate::observation::{Failure, FailureKind, Observation, SessionName};
 use crate::record::{Record, WaitEnd};
@@ -10,7 +10,7 @@ use crate::scenario::case::Case;
 use crate::scenario::expectation::{Expectation, ExpectedOutcome, SessionSelector};
 use crate::scenario::file::Scenario;
 
-/// How a step failed after it had waited, and during which step, if no later line looks at it.
+/// Returns the failure of a step after a wait, and the step during which it failed, if no later line looks at it.
 pub(super) fn failure(record: &Record, index: usize) -> Option<(&Failure, usize)> {
     let step = record.steps.get(index)?;
     let Some(WaitEnd { observation: Observation::Failed(failure), during, .. }) = &step.ended
@@ -22,13 +22,13 @@ pub(super) fn failure(record: &Record, index: usize) -> Option<(&Failure, usize)
     (!is_looked_at).then_some((failure, *during))
 }
 
-/// Does this step close a circle whose victim is another session, and no line says what becomes of it?
+/// Returns whether this step closes a cycle whose victim is another session, and no line expects that end.
 pub(super) fn is_deadlock(record: &Record, index: usize) -> bool {
     let mut failures = (0..record.steps.len()).filter_map(|waiter| failure(record, waiter));
     failures.any(|(failure, during)| failure.kind == FailureKind::Deadlock && during == index)
 }
 
-/// The looks at sessions that are missing: each with the line behind which it goes.
+/// Returns the missing looks, each with the line after which it belongs.
 pub(super) fn looks(
     scenario: &Scenario,
     cases: &[Case],
@@ -37,14 +37,14 @@ pub(super) fn looks(
     let missing = records.iter().flat_map(|record| {
         record.steps.iter().enumerate().filter_map(|(index, step)| {
             let (failure, during) = failure(record, index)?;
-            // The others are said by steps that are there.
+            // Deadlocks and timeouts are expected by existing steps.
             let is_other = !matches!(failure.kind, FailureKind::Deadlock | FailureKind::TimedOut);
             let after = record.steps.get(during).filter(|_| is_other)?;
             Some((after.line, &step.session, step.line))
         })
     });
     let look = |(after, session, line): (usize, &SessionName, usize)| {
-        let behind = scenario.steps.iter().find(|step| step.line == after)?;
+        let place = scenario.steps.iter().find(|step| step.line == after)?;
         let step = scenario.steps.iter().find(|step| step.line == line)?;
         if step.session != SessionSelector::Session(session.clone()) || step.is_look() {
             return None;
@@ -53,21 +53,21 @@ pub(super) fn looks(
         let revisions: Vec<Revision<'_>> = cases
             .map(|case| Revision { case, before: None, now: state(case, records, session, after) })
             .collect();
-        let mut lines = anew(&revisions, true);
+        let mut lines = new_lines(&revisions, true);
         let guard = step.guard.to_string();
         let head = format!("{session}<{}{guard}", if guard.is_empty() { "" } else { " " });
         match lines.as_mut_slice() {
             [line] => line.insert_str(0, &head),
             _ => lines.insert(0, head),
         }
-        Some((behind.expects_end.max(behind.end), lines))
+        Some((place.expects_end.max(place.end), lines))
     };
     distinct(missing).into_iter().filter_map(look).collect()
 }
 
-/// How the last step of a session stands behind a line, in the words of a file.
+/// Returns the state of a session's last step after a line, as an expectation.
 fn state(case: &Case, records: &[&Record], name: &SessionName, line: usize) -> Option<Expectation> {
-    let record = records.iter().find(|record| record.is_of(case))?;
+    let record = records.iter().find(|record| record.belongs_to(case))?;
     let position = record.steps.iter().rposition(|step| step.line <= line)?;
     let mut steps = record.steps[..=position].iter().rev();
     let step = steps.find(|step| step.session == *name && !step.text.is_empty())?;
@@ -75,7 +75,7 @@ fn state(case: &Case, records: &[&Record], name: &SessionName, line: usize) -> O
     let observation = ended.map_or(&step.seen, |ended| &ended.observation);
     let expected = match observation {
         Observation::Done(_) => ExpectedOutcome::DONE,
-        // Behind whom it waits by then may be another than at first.
+        // The blockers may have changed since the first observation.
         Observation::Blocked(_) => {
             ExpectedOutcome::Blocked { by: Vec::new(), kind: None, object: None }
         }

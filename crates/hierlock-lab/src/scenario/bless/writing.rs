@@ -1,4 +1,4 @@
-//! How different things in different cases are written: in the form that is there, as one line, by engine or by axis.
+//! Writes expectations that differ between cases: in the existing form, as one line, by engine or by axis.
 
 use super::Revision;
 use super::edit::Edits;
@@ -28,37 +28,37 @@ pub(super) fn write(
             return edits.replace(step, &written, new);
         }
     }
-    let same = common(&revisions.iter().collect::<Vec<_>>());
+    let equal = common(&revisions.iter().collect::<Vec<_>>());
     let is_plain = matches!(step.expectations.as_slice(), [line] if line.guard.is_always());
     let may_be_one =
         step.table.is_some() || step.expectations.is_empty() || (is_joined && !is_plain);
-    if let Some(same) = same.filter(|_| may_be_one) {
-        return edits.replace(step, &written, lines("", &same, false, true));
+    if let Some(equal) = equal.filter(|_| may_be_one) {
+        return edits.replace(step, &written, lines("", &equal, false, true));
     }
     match changes {
         Some(changes) if !step.expectations.is_empty() => update_lines(step, &changes, edits),
-        _ => edits.replace(step, &written, anew(revisions, false)),
+        _ => edits.replace(step, &written, new_lines(revisions, false)),
     }
 }
 
-/// The index of an expectation of a step, and what it must say now; without an index it is a new one.
+/// The index of an expectation of a step, and its new value; without an index it is added.
 type Change = (Option<usize>, Expectation);
 
-/// What is new, by the expectation that says it; nothing, if two cases would have one say different things.
+/// Returns the new values of expectations; `None` if two cases need different values of one expectation.
 fn changes(step: &StepTemplate, revisions: &[Revision<'_>]) -> Option<Vec<Change>> {
     let mut groups = group_by(revisions, |revision| step.expectation(revision.case));
-    // An axis may make one text say several things, which is well as long as all of them hold.
+    // With an axis, one text may have several values, which is fine as long as all of them agree.
     groups.retain(|(_, group)| group.iter().any(|revision| revision.is_new()));
     groups.into_iter().map(|(which, group)| Some((which, common(&group)?))).collect()
 }
 
-/// What all of them must see, if it is the same.
+/// Returns the expectation that all revisions share, if they do.
 fn common(revisions: &[&Revision<'_>]) -> Option<Expectation> {
     let first = revisions.first()?.expectation();
     revisions.iter().all(|revision| revision.expectation() == first).then_some(first)
 }
 
-/// Changes some of the lines that are there, and adds one for the cases that none of them fits.
+/// Changes existing lines, and adds one for the cases that none of them fits.
 fn update_lines(step: &StepTemplate, changes: &[Change], edits: &mut Edits<'_>) {
     for (which, now) in changes {
         let Some(index) = *which else {
@@ -69,7 +69,7 @@ fn update_lines(step: &StepTemplate, changes: &[Change], edits: &mut Edits<'_>) 
         };
         let expect = &step.expectations[index];
         let text = &expect.value.template.text;
-        // What is written inline stays so.
+        // Inline rows stay inline.
         let is_inline = !text.contains('\n') && text.contains("rows");
         let guard = expect.guard.to_string();
         let new = lines(&guard, now, is_inline, text.starts_with('\n'));
@@ -90,28 +90,28 @@ fn update_cells(
             rows[row + 1][column + 1] = now.to_string();
         }
     }
-    for (line, new) in table.lines.iter().zip(marked(&rows)) {
+    for (line, new) in table.lines.iter().zip(table_lines(&rows)) {
         edits.replace(step, &[*line], vec![new]);
     }
 }
 
-/// The table, with a row and a column for every value instead of `*`. Cells that hold keep their words.
+/// Returns the table with a row and a column for every value instead of `*`. Cells that agree keep their text.
 fn split_table(
     step: &StepTemplate,
     table: &ExpectationTable,
     revisions: &[Revision<'_>],
 ) -> Option<Vec<String>> {
     let across = table.across.as_ref().unwrap_or(&Dimension::Engine);
-    grid(revisions, &table.by, Some(across), |there| {
-        if there.iter().any(|revision| revision.is_new()) {
-            return common(there).map(|now| now.to_string());
+    grid(revisions, &table.by, Some(across), |revisions| {
+        if revisions.iter().any(|revision| revision.is_new()) {
+            return common(revisions).map(|now| now.to_string());
         }
-        let which = step.expectation(there.first()?.case)?;
+        let which = step.expectation(revisions.first()?.case)?;
         Some(step.expectations[which].value.template.text.clone())
     })
 }
 
-/// A table by one dimension and across another: nothing, if a cell has no text.
+/// Returns a table by one dimension and across another; `None` if a cell has no text.
 fn grid(
     revisions: &[Revision<'_>],
     by: &Dimension,
@@ -128,30 +128,30 @@ fn grid(
     for row in values(revisions, by)? {
         let mut cells = vec![word(row)];
         for column in &columns {
-            let is_there = |revision: &&Revision<'_>| {
+            let is_in_cell = |revision: &&Revision<'_>| {
                 revision.value(by) == Some(row)
                     && across.is_none_or(|across| revision.value(across) == *column)
             };
-            cells.push(cell(&revisions.iter().filter(is_there).collect::<Vec<_>>())?);
+            cells.push(cell(&revisions.iter().filter(is_in_cell).collect::<Vec<_>>())?);
         }
         rows.push(cells);
     }
-    Some(marked(&rows))
+    Some(table_lines(&rows))
 }
 
-/// From nothing: by as little as explains the differences. Rows stand behind the `=` if they are to be inline.
-pub(super) fn anew(revisions: &[Revision<'_>], is_inline: bool) -> Vec<String> {
-    let Some(by) = explaining(revisions) else {
-        // Not even all together explain them: every case is one of these.
+/// Writes new lines, by as few dimensions as explain the differences. With `is_inline`, rows follow the `=`.
+pub(super) fn new_lines(revisions: &[Revision<'_>], is_inline: bool) -> Vec<String> {
+    let Some(by) = explaining_dimensions(revisions) else {
+        // Even all dimensions do not explain the differences: every case expects one of the alternatives.
         let all = revisions.iter().flat_map(|revision| revision.expectation().alternatives);
         return lines("", &Expectation { alternatives: distinct(all) }, is_inline, true);
     };
-    // By one axis, or by one and something else: a table, if every cell of it has a case.
+    // By one axis, or by an axis and another dimension: a table, if every cell of it has a case.
     if let Some(axis) = by.iter().find(|dimension| matches!(dimension, Dimension::Axis(_)))
         && by.len() <= 2
     {
         let across = by.iter().find(|dimension| *dimension != axis);
-        let cell = |there: &[&Revision<'_>]| Some(there.first()?.expectation().to_string());
+        let cell = |revisions: &[&Revision<'_>]| Some(revisions.first()?.expectation().to_string());
         if let Some(table) = grid(revisions, axis, across, cell) {
             return table;
         }
@@ -159,14 +159,14 @@ pub(super) fn anew(revisions: &[Revision<'_>], is_inline: bool) -> Vec<String> {
     guarded_lines(revisions, &by, is_inline)
 }
 
-/// The fewest dimensions of which what must be seen is a function; engines before all others.
-fn explaining(revisions: &[Revision<'_>]) -> Option<Vec<Dimension>> {
+/// Returns the fewest dimensions that determine the expectation; the engine is preferred.
+fn explaining_dimensions(revisions: &[Revision<'_>]) -> Option<Vec<Dimension>> {
     let mut all = vec![Dimension::Engine];
     let names = revisions.first()?.case.variant.iter().map(|(name, _)| name.clone());
     all.extend(names.map(Dimension::Axis));
     all.push(Dimension::Strategy);
     all.retain(|dimension| distinct(revisions.iter().map(|r| r.value(dimension))).len() > 1);
-    // There are few dimensions, so all subsets are few too.
+    // There are few dimensions, so all subsets can be tried.
     let mut subsets: Vec<u32> = (0..1u32 << all.len().min(10)).collect();
     subsets.sort_by_key(|subset| (subset.count_ones(), *subset));
     subsets.into_iter().find_map(|subset| {
@@ -183,13 +183,13 @@ fn explaining(revisions: &[Revision<'_>]) -> Option<Vec<Dimension>> {
     })
 }
 
-/// The values of the cases, each once, in their order; nothing, if a case has none.
+/// Returns the distinct values of the cases, in their order; `None` if a case has no value.
 fn values<'c>(revisions: &[Revision<'c>], of: &Dimension) -> Option<Vec<&'c str>> {
     let values: Option<Vec<_>> = revisions.iter().map(|revision| revision.value(of)).collect();
     values.map(distinct)
 }
 
-/// A line for each thing, the most common one last and without brackets.
+/// Writes a line for each expectation, the most common one last and without a guard.
 fn guarded_lines(revisions: &[Revision<'_>], by: &[Dimension], is_inline: bool) -> Vec<String> {
     let mut groups = group_by(revisions, |revision| revision.expectation());
     let most = groups.iter().enumerate().max_by_key(|(index, group)| (group.1.len(), *index));
@@ -197,10 +197,10 @@ fn guarded_lines(revisions: &[Revision<'_>], by: &[Dimension], is_inline: bool) 
     let mut written = Vec::new();
     let alone = groups.is_empty();
     for (now, members) in groups {
-        // Those that differ only in the first dimension share a line.
-        for (others, same) in group_by(members, |revision| guard(revision, &by[1..])) {
+        // Cases that differ only in the first dimension share a line.
+        for (others, equal) in group_by(members, |revision| guard(revision, &by[1..])) {
             let mut words: Vec<_> =
-                same.into_iter().flat_map(|revision| guard(revision, &by[..1])).collect();
+                equal.into_iter().flat_map(|revision| guard(revision, &by[..1])).collect();
             words.extend(others);
             written.extend(lines(&brackets(&words), &now, is_inline, false));
         }
@@ -209,7 +209,7 @@ fn guarded_lines(revisions: &[Revision<'_>], by: &[Dimension], is_inline: bool) 
     written
 }
 
-/// The values of a case; where it has no strategy its engine says which it is.
+/// Returns the values of a case; without a strategy, the engine identifies it.
 fn guard(revision: &Revision<'_>, by: &[Dimension]) -> Vec<(Dimension, String)> {
     let value = |dimension: &Dimension| match revision.value(dimension) {
         Some(value) => (dimension.clone(), value.to_owned()),
@@ -218,7 +218,7 @@ fn guard(revision: &Revision<'_>, by: &[Dimension]) -> Vec<(Dimension, String)> 
     by.iter().map(value).collect()
 }
 
-/// An expectation as lines. Rows are inline or below; a bare `= done` above them may be left out.
+/// Writes an expectation as lines. Rows are inline or below; a bare `= done` above them may be left out.
 fn lines(guard: &str, now: &Expectation, is_inline: bool, leaves_out_done: bool) -> Vec<String> {
     let guard = if guard.is_empty() { String::new() } else { format!("{guard} ") };
     let done = now.alternatives.iter().filter_map(|expected| match expected {
@@ -245,8 +245,8 @@ fn lines(guard: &str, now: &Expectation, is_inline: bool, leaves_out_done: bool)
     lines
 }
 
-/// The lines of a table: its head behind `=`, its rows behind `:`.
-fn marked(rows: &[Vec<String>]) -> Vec<String> {
+/// Writes the lines of a table: its head after `=`, its rows after `:`.
+fn table_lines(rows: &[Vec<String>]) -> Vec<String> {
     let lines = aligned(rows).into_iter().enumerate();
     lines.map(|(index, line)| format!(" {} {line}", if index == 0 { '=' } else { ':' })).collect()
 }

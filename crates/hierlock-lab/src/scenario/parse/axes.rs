@@ -1,9 +1,9 @@
-//! The axes of a file, `for each isolation: …`. They are read first, because brackets and tables name their values.
+//! The axes of a file, `for each isolation: …`. They are parsed first, because guards and tables contain their values.
 
 use crate::scenario::diagnostic::Diagnostics;
 use crate::scenario::file::Axis;
 use crate::scenario::reader::Reader;
-use crate::scenario::scan::squeezed;
+use crate::scenario::scan::with_single_blanks;
 use crate::scenario::settings::isolation;
 use crate::scenario::source_line::{LineKind, SourceLine, SourceSpan};
 use crate::scenario::template::is_axis_name;
@@ -22,7 +22,7 @@ pub(super) fn read(lines: &[SourceLine<'_>], errors: &mut Diagnostics<'_>) -> Ve
             line: line.number,
             names: names.iter().map(|name| name.text.to_owned()).collect(),
             positions: names.iter().map(|name| name.position).collect(),
-            turns: turns(&names, head.rest, errors),
+            value_sets: value_sets(&names, head.rest, errors),
         };
         for (index, name) in names.iter().enumerate() {
             let mut before = axis.names[..index].iter().chain(axes.iter().flat_map(|a| &a.names));
@@ -48,26 +48,26 @@ pub(super) fn read(lines: &[SourceLine<'_>], errors: &mut Diagnostics<'_>) -> Ve
     axes
 }
 
-/// The names behind `for each`, if the key is that of an axis.
+/// Returns the names after `for each`, if the key is that of an axis.
 fn names<'t>(key: SourceSpan<'t>) -> Option<Vec<SourceSpan<'t>>> {
     let list = key.text.strip_prefix("for each")?;
     let is_axis = list.is_empty() || list.starts_with(char::is_whitespace);
-    is_axis.then(|| key.behind(key.text.len() - list.len()).split(','))
+    is_axis.then(|| key.after(key.text.len() - list.len()).split(','))
 }
 
-fn turns(
+fn value_sets(
     names: &[SourceSpan<'_>],
     all: SourceSpan<'_>,
     errors: &mut Diagnostics<'_>,
 ) -> Vec<Vec<String>> {
-    let mut turns: Vec<Vec<String>> = Vec::new();
-    // That there are no values is reported with the header.
+    let mut value_sets: Vec<Vec<String>> = Vec::new();
+    // The missing value is reported with the header.
     let parts = if all.text.is_empty() { Vec::new() } else { all.split('|') };
-    for turn in &parts {
-        // A single name takes all of it, commas and all.
-        let values = if names.len() == 1 { vec![*turn] } else { turn.split(',') };
-        let is_list = parts.len() == 1 && names.len() == 1 && turn.text.contains(',');
-        let message = if turn.text.is_empty() {
+    for value_set in &parts {
+        // With a single name a value may contain commas.
+        let values = if names.len() == 1 { vec![*value_set] } else { value_set.split(',') };
+        let is_list = parts.len() == 1 && names.len() == 1 && value_set.text.contains(',');
+        let message = if value_set.text.is_empty() {
             "a value is missing here; write '' for an empty one".to_owned()
         } else if values.len() != names.len() {
             format!(
@@ -81,16 +81,16 @@ fn turns(
             let values = names.iter().zip(values);
             let read: Vec<String> =
                 values.map(|(name, value)| read_value(*name, value, errors)).collect();
-            let is_known = turns.contains(&read);
-            turns.push(read);
+            let is_known = value_sets.contains(&read);
+            value_sets.push(read);
             if !is_known {
                 continue;
             }
-            format!("`{}` is there twice", turn.text)
+            format!("`{}` is there twice", value_set.text)
         };
-        errors.report(turn.position, message);
+        errors.report(value_set.position, message);
     }
-    turns
+    value_sets
 }
 
 fn read_value(name: SourceSpan<'_>, value: SourceSpan<'_>, errors: &mut Diagnostics<'_>) -> String {
@@ -103,6 +103,6 @@ fn read_value(name: SourceSpan<'_>, value: SourceSpan<'_>, errors: &mut Diagnost
     let mut reader = Reader::new(value.text);
     match reader.quoted() {
         Ok(Some(text)) if reader.is_over() => text,
-        _ => squeezed(value.text),
+        _ => with_single_blanks(value.text),
     }
 }

@@ -1,4 +1,4 @@
-//! Reads what must be seen: what stands behind `=`, `!` and `|`. Which sessions there are is checked elsewhere.
+//! Parses expectations: the text after `=`, `!` and `|`. The names of sessions are checked elsewhere.
 
 use crate::observation::{LockKind, SessionName};
 use crate::scenario::diagnostic::{ParseError, hint};
@@ -22,7 +22,7 @@ const WORDS: [&str; 10] = [
     "error",
 ];
 
-/// Reads words such as `blocked by A on gap`, and the rows on the lines below them. Without words it is `done`.
+/// Reads words such as `blocked by A on gap`, and the rows on the lines below. Without words the expectation is `done`.
 pub(super) fn read(text: &str) -> Result<Expectation, Vec<ParseError>> {
     let mut lines = text.split('\n');
     let words = lines.next().unwrap_or_default();
@@ -38,7 +38,7 @@ pub(super) fn read(text: &str) -> Result<Expectation, Vec<ParseError>> {
             Ok(cells) => {
                 let first = block.first().map_or(cells.len(), Vec::len);
                 if cells.len() != first {
-                    errors.push(ParseError::new(begin, unequal(first, cells.len())));
+                    errors.push(ParseError::new(begin, unequal_cells(first, cells.len())));
                 }
                 block.push(cells);
             }
@@ -58,7 +58,7 @@ fn alternatives(text: &str) -> Result<Expectation, ParseError> {
     let mut alternatives = Vec::new();
     loop {
         let last = outcome(&mut reader)?;
-        let hint = what_may_follow(&last);
+        let hint = continuation_hint(&last);
         alternatives.push(last);
         if reader.is_over() {
             return Ok(Expectation { alternatives });
@@ -69,7 +69,7 @@ fn alternatives(text: &str) -> Result<Expectation, ParseError> {
     }
 }
 
-fn what_may_follow(expected: &ExpectedOutcome) -> &'static str {
+fn continuation_hint(expected: &ExpectedOutcome) -> &'static str {
     match expected {
         ExpectedOutcome::Done { rows: None, changed: None } => {
             "after `done` comes nothing, `, in any order` or `or …`; rows go on lines below, each \
@@ -110,14 +110,14 @@ fn outcome(reader: &mut Reader<'_>) -> Result<ExpectedOutcome, ParseError> {
     }
 }
 
-/// `done`, `rows 30`, `no rows`, `changed 1`, and `in any order`, in one list.
+/// Reads a list of `done`, `rows 30`, `no rows`, `changed 1` and `in any order`.
 fn done(reader: &mut Reader<'_>) -> Result<ExpectedOutcome, ParseError> {
     let mut rows = None;
     let mut changed = None;
     let mut any_order = None;
     let mut is_first = true;
     loop {
-        let here = *reader;
+        let start = *reader;
         let mut is_twice = false;
         if is_first && reader.take("done") {
         } else if reader.take("rows") {
@@ -130,25 +130,25 @@ fn done(reader: &mut Reader<'_>) -> Result<ExpectedOutcome, ParseError> {
                 return number.is_not("a number; it is `changed 1`");
             };
             if changed.replace(count).is_some() {
-                return here.fail("how many are changed is already given");
+                return start.fail("how many are changed is already given");
             }
         } else if !is_first && reader.take("in any order") {
-            any_order = Some(here);
+            any_order = Some(start);
         } else {
-            return wrong_word(here, is_first);
+            return wrong_word(start, is_first);
         }
         if is_twice {
-            return here.fail("the rows are already given");
+            return start.fail("the rows are already given");
         }
         is_first = false;
         if !reader.take_char(',') {
             break;
         }
     }
-    if let (Some([]), Some(here)) = (rows.as_deref(), any_order) {
-        return here.fail("where there are no rows there is no order");
+    if let (Some([]), Some(start)) = (rows.as_deref(), any_order) {
+        return start.fail("where there are no rows there is no order");
     }
-    // `in any order` without rows is completed by the lines below; see `add_rows`.
+    // `in any order` without rows needs rows on the lines below; see `add_rows`.
     let rows = (rows.is_some() || any_order.is_some())
         .then(|| ExpectedRows { rows: rows.unwrap_or_default(), any_order: any_order.is_some() });
     Ok(ExpectedOutcome::Done { rows, changed })
@@ -171,15 +171,15 @@ fn wrong_word<T>(reader: Reader<'_>, is_first: bool) -> Result<T, ParseError> {
     }
 }
 
-/// `30 10`, `(1, 30) (2, 10)`
+/// Reads `30 10` or `(1, 30) (2, 10)`.
 fn inline_rows(reader: &mut Reader<'_>) -> Result<Vec<Vec<ExpectedCell>>, ParseError> {
     let mut rows: Vec<Vec<ExpectedCell>> = Vec::new();
     while !reader.is_over() && reader.peek() != "or" && !reader.rest().starts_with(',') {
-        let here = *reader;
+        let start = *reader;
         let row =
             if reader.take_char('(') { inline_row(reader)? } else { vec![inline_cell(reader)?] };
         if rows.first().is_some_and(|first| first.len() != row.len()) {
-            return here.fail(unequal(rows[0].len(), row.len()));
+            return start.fail(unequal_cells(rows[0].len(), row.len()));
         }
         rows.push(row);
     }
@@ -190,7 +190,7 @@ fn inline_rows(reader: &mut Reader<'_>) -> Result<Vec<Vec<ExpectedCell>>, ParseE
     Ok(rows)
 }
 
-/// `1, 30)`
+/// Reads `1, 30)`.
 fn inline_row(reader: &mut Reader<'_>) -> Result<Vec<ExpectedCell>, ParseError> {
     let mut row = Vec::new();
     loop {
@@ -208,7 +208,7 @@ fn inline_row(reader: &mut Reader<'_>) -> Result<Vec<ExpectedCell>, ParseError> 
     }
 }
 
-fn unequal(first: usize, this: usize) -> String {
+fn unequal_cells(first: usize, this: usize) -> String {
     format!("this row has {}, the first has {first}; all rows have the same", count(this, "cell"))
 }
 
@@ -253,7 +253,7 @@ fn block_cell(text: &str) -> Result<ExpectedCell, ParseError> {
     }
 }
 
-/// Gives the rows of `|` lines to the `done` above them.
+/// Adds the rows of `|` lines to the `done` above them.
 fn add_rows(expected: &mut Expectation, block: Vec<Vec<ExpectedCell>>) -> Result<(), &'static str> {
     let mut open: Vec<&mut Option<ExpectedRows>> = Vec::new();
     for outcome in &mut expected.alternatives {
@@ -278,14 +278,14 @@ fn add_rows(expected: &mut Expectation, block: Vec<Vec<ExpectedCell>>) -> Result
     }
 }
 
-/// `by A and B`, `on gap of demo`
+/// Reads `by A and B` and `on gap of demo`.
 fn blocked(reader: &mut Reader<'_>) -> Result<ExpectedOutcome, ParseError> {
     let mut by = Vec::new();
     if reader.take("by") {
         loop {
-            let here = *reader;
+            let start = *reader;
             let Some(session) = SessionSelector::named(reader.word()) else {
-                return here.is_not(
+                return start.is_not(
                     "a session; it is a name that begins with a capital, `victim` or `survivor`",
                 );
             };
@@ -298,12 +298,12 @@ fn blocked(reader: &mut Reader<'_>) -> Result<ExpectedOutcome, ParseError> {
     if !reader.take("on") {
         return Ok(ExpectedOutcome::Blocked { by, kind: None, object: None });
     }
-    let here = *reader;
+    let start = *reader;
     let word = reader.word();
     let kind = LockKind::ALL.into_iter().find(|kind| kind.name() == word);
     if kind.is_none() {
         let known = hint(word, &LockKind::ALL.map(LockKind::name));
-        return here.is_not(&format!("a kind of lock; {known}"));
+        return start.is_not(&format!("a kind of lock; {known}"));
     }
     let is_named = reader.take("of");
     let named = *reader;
@@ -320,30 +320,30 @@ fn blocked(reader: &mut Reader<'_>) -> Result<ExpectedOutcome, ParseError> {
     }
 }
 
-/// `, A or B`
+/// Reads `, A or B`.
 fn deadlock(reader: &mut Reader<'_>) -> Result<ExpectedOutcome, ParseError> {
     let mut victims = Vec::new();
-    let mut goes_on = reader.take_char(',');
-    while goes_on {
-        let here = *reader;
+    let mut has_more = reader.take_char(',');
+    while has_more {
+        let start = *reader;
         match SessionName::new(reader.word()) {
             Some(name) if victims.contains(&name) => {
-                return here.fail(format!("{name} is named twice"));
+                return start.fail(format!("{name} is named twice"));
             }
             Some(name) => victims.push(name),
-            None => return here.is_not("a session; it is `deadlock, A or B`"),
+            None => return start.is_not("a session; it is `deadlock, A or B`"),
         }
         let mut ahead = *reader;
         // `or done` is the next alternative.
-        goes_on = ahead.take("or") && SessionName::new(ahead.peek()).is_some();
-        if goes_on {
+        has_more = ahead.take("or") && SessionName::new(ahead.peek()).is_some();
+        if has_more {
             *reader = ahead;
         }
     }
     Ok(ExpectedOutcome::Deadlock { victims })
 }
 
-/// `1062 'text'`
+/// Reads `1062 'text'`.
 fn error(reader: &mut Reader<'_>) -> Result<ExpectedOutcome, ParseError> {
     let word = reader.peek();
     let mut code = None;
@@ -358,5 +358,5 @@ fn error(reader: &mut Reader<'_>) -> Result<ExpectedOutcome, ParseError> {
         }
         code = Some(reader.word().to_owned());
     }
-    Ok(ExpectedOutcome::Error { code, says: reader.quoted()? })
+    Ok(ExpectedOutcome::Error { code, message: reader.quoted()? })
 }

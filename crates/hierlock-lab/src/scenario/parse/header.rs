@@ -1,4 +1,4 @@
-//! The headers before the first step: where and how a scenario runs.
+//! The headers before the first step, which configure the scenario.
 
 use super::{FilePart, Parser, sql};
 use crate::observation::SessionName;
@@ -7,14 +7,14 @@ use crate::scenario::diagnostic::{ParseError, Position, nearest, unknown};
 use crate::scenario::file::{GuardedValue, Scenario, Setting};
 use crate::scenario::format::blanks;
 use crate::scenario::reader::duration;
-use crate::scenario::scan::squeezed;
+use crate::scenario::scan::with_single_blanks;
 use crate::scenario::settings;
 use crate::scenario::source_line::{Block, LineHead, LineKind, SourceLine, SourceSpan};
 use crate::text::join;
 use hierlock::sql::Strategy;
 use std::time::Duration;
 
-/// How often a header may appear, and whether with a guard in brackets (`Guarded`).
+/// How often a header may occur, and whether it may have a guard (`Guarded`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rule {
     Once,
@@ -22,7 +22,7 @@ enum Rule {
     Guarded,
 }
 
-/// Every header: its key as it is written, its rule, and the message if its value or block is missing.
+/// All headers: the key as it is written, the rule, and the message for a missing value or block.
 const HEADERS: [(&str, Rule, &str); 12] = [
     ("seed", Rule::Repeated, "the seed is missing; it is `seed: 004 課題1`"),
     ("engines", Rule::Once, "the engines are missing; it is `engines: mysql mariadb postgres`"),
@@ -56,8 +56,14 @@ impl Parser<'_, '_> {
             _ => FilePart::Header,
         };
         self.enter(part, key.position);
-        if rule == Rule::Once {
-            self.check_once(name, key.position);
+        let known = self.scenario.headers.iter().find(|(known, _)| *known == name);
+        match known.map(|(_, position)| position.line) {
+            _ if rule != Rule::Once => {}
+            None => self.scenario.headers.push((name, key.position)),
+            Some(line) => self.report(
+                key.position,
+                format!("`{name}:` is already on line {line}; put all of it there"),
+            ),
         }
         if let Some(guard) = guard.filter(|_| rule != Rule::Guarded) {
             let only = "only sessions, setup and teardown can";
@@ -81,18 +87,6 @@ impl Parser<'_, '_> {
         true
     }
 
-    fn check_once(&mut self, name: &'static str, position: Position) {
-        if let Some((_, known)) = self.scenario.headers.iter().find(|(known, _)| *known == name) {
-            let line = known.line;
-            self.report(
-                position,
-                format!("`{name}:` is already on line {line}; put all of it there"),
-            );
-        } else {
-            self.scenario.headers.push((name, position));
-        }
-    }
-
     fn block(&mut self, name: &str, head: &LineHead<'_>, below: &[SourceLine<'_>]) {
         if name == "advice" {
             self.scenario.advice = prose(below);
@@ -113,7 +107,8 @@ impl Parser<'_, '_> {
         let value = head.rest;
         match name {
             "seed" => {
-                let seeds = value.text.split(',').map(squeezed).filter(|seed| !seed.is_empty());
+                let seeds =
+                    value.text.split(',').map(with_single_blanks).filter(|seed| !seed.is_empty());
                 self.scenario.seeds.extend(seeds);
             }
             "engines" => {
@@ -127,25 +122,25 @@ impl Parser<'_, '_> {
             "buckets" => {
                 let count =
                     value.text.parse().ok().filter(|count| (1..=0x7fff_ffff).contains(count));
-                let it_is = "it is 1 to 2147483647, such as 257";
+                let hint = "it is 1 to 2147483647, such as 257";
                 self.scenario.buckets = Some(count.ok_or_else(|| {
-                    format!("`{}` is not a number of buckets; {it_is}", value.text)
+                    format!("`{}` is not a number of buckets; {hint}", value.text)
                 })?);
             }
-            "anomaly" => self.scenario.anomaly = Some(squeezed(value.text)),
+            "anomaly" => self.scenario.anomaly = Some(with_single_blanks(value.text)),
             "limit" => self.scenario.limit = Some(duration(value.text, Duration::from_millis(1))?),
             "sessions" => self.setting(None, head),
             "session A" => {
-                let session = head.name.behind("session".len());
+                let session = head.name.after("session".len());
                 if let Some(name) = SessionName::new(session.text) {
                     self.setting(Some((name, session.position)), head);
                 } else {
-                    let it_has = "its name begins with a capital and has letters and digits";
-                    let message = format!("`{}` is not a session; {it_has}", session.text);
+                    let hint = "its name begins with a capital and has letters and digits";
+                    let message = format!("`{}` is not a session; {hint}", session.text);
                     self.report(session.position, message);
                 }
             }
-            // Axes are read before all other headers.
+            // Axes are parsed before all other headers.
             _ => {}
         }
         Ok(())
@@ -161,7 +156,7 @@ impl Parser<'_, '_> {
     fn list<T: PartialEq + std::str::FromStr>(
         &mut self,
         value: SourceSpan<'_>,
-        what: &str,
+        kind: &str,
         known: &[&str],
     ) -> Vec<T> {
         let mut items = Vec::new();
@@ -175,7 +170,7 @@ impl Parser<'_, '_> {
                     items.push(item);
                     None
                 }
-                Err(_) => Some(unknown(word, what, known)),
+                Err(_) => Some(unknown(word, kind, known)),
             };
             if let Some(message) = message {
                 self.report(value.at(at), message);
@@ -210,7 +205,7 @@ fn unknown_key(key: &str, words: &[&str]) -> String {
     }
 }
 
-/// The lines of a block of prose, without the indentation that they share; blank lines stay.
+/// Returns the lines of a block of prose, without their common indentation; blank lines stay.
 fn prose(below: &[SourceLine<'_>]) -> String {
     let column = |line: &SourceLine<'_>| match &line.kind {
         LineKind::Indented(Block::Prose, span) => Some(span.position.column),

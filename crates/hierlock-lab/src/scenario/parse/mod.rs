@@ -1,4 +1,4 @@
-//! From the lines of a file to a [`Scenario`]: the axes, then line by line, then what only the whole shows.
+//! Parses the lines of a file into a [`Scenario`]: the axes, then line by line, then checks of the whole file.
 
 mod axes;
 mod expectation;
@@ -19,8 +19,8 @@ use crate::text::join;
 use std::sync::Arc;
 
 impl Scenario {
-    /// Reads a scenario file. `name` is its path below `scenarios/` without the extension, `file` is
-    /// what messages call it.
+    /// Parses a scenario file. `name` is its path below `scenarios/` without the extension, `file` is its name in
+    /// messages.
     ///
     /// ```
     /// use hierlock_lab::Scenario;
@@ -39,8 +39,7 @@ impl Scenario {
     /// ```
     ///
     /// # Errors
-    /// Everything in it that cannot be right, as far as it can be known without a server, in the order
-    /// of the file. There is at least one then.
+    /// All errors that can be found without a server, in the order of the file; there is at least one.
     pub fn parse(name: &str, file: &str, text: &str) -> Result<Arc<Self>, Vec<Diagnostic>> {
         let text = without_byte_order_mark(text);
         parse(name, file, text, &source_lines(text))
@@ -49,7 +48,7 @@ impl Scenario {
 
 #[cfg(test)]
 impl super::Expectation {
-    /// Reads what stands behind `=`.
+    /// Reads the text after `=`.
     pub(crate) fn read(text: &str) -> Result<Self, Vec<ParseError>> {
         expectation::read(text)
     }
@@ -85,7 +84,7 @@ pub(super) fn parse(
     parser.lines(lines);
     let scenario = Arc::new(parser.scenario);
 
-    // What is wrong with a case is only worth telling once every line of it could be read.
+    // Errors of cases are reported only if every line could be parsed.
     if diagnostics.found.is_empty() {
         let count = variant_count(&scenario.axes).saturating_mul(scenario.places().len());
         if count > MAX_CASES {
@@ -97,7 +96,8 @@ pub(super) fn parse(
             check(&scenario, &scenario.cases(), &mut diagnostics);
         }
     }
-    if diagnostics.found.is_empty() { Ok(scenario) } else { Err(diagnostics.into_sorted()) }
+    diagnostics.found.sort_by_key(|diagnostic| (diagnostic.line, diagnostic.column));
+    if diagnostics.found.is_empty() { Ok(scenario) } else { Err(diagnostics.found) }
 }
 
 /// The parts of a file, in their order.
@@ -122,7 +122,7 @@ impl Parser<'_, '_> {
         self.diagnostics.report(position, message);
     }
 
-    /// The title and the reason, from the comment with which the file opens.
+    /// Reads the title and the reason from the opening comment.
     fn opening_comment(&mut self, lines: &[SourceLine<'_>]) {
         let mut comment = lines
             .iter()
@@ -138,36 +138,36 @@ impl Parser<'_, '_> {
 
     fn lines(&mut self, lines: &[SourceLine<'_>]) {
         let mut rest = lines;
-        // Below a line that could not be read, what is indented belongs to it.
-        let mut excused = false;
+        // Indented lines below a line that could not be parsed belong to it, and are not reported.
+        let mut is_ignored = false;
         while let Some((line, after)) = rest.split_first() {
-            let (below, behind) = after.split_at(block_length(after));
+            let (below, remaining) = after.split_at(block_length(after));
             rest = after;
             match &line.kind {
                 LineKind::Blank | LineKind::Comment => {}
                 LineKind::Header(head) => {
                     let is_known = self.header(head, below);
-                    excused = !is_known;
+                    is_ignored = !is_known;
                     if is_known && matches!(head.name.text, "setup" | "teardown" | "advice") {
-                        rest = behind;
+                        rest = remaining;
                     }
                 }
                 LineKind::Step(head) => {
                     self.enter(FilePart::Transcript, head.name.position);
-                    excused = true;
+                    is_ignored = true;
                     self.step(head, below);
-                    rest = behind;
+                    rest = remaining;
                 }
                 LineKind::Unknown(span) => {
-                    excused = true;
+                    is_ignored = true;
                     self.unknown(*span);
                 }
-                LineKind::Indented(_, span) if !excused => {
+                LineKind::Indented(_, span) if !is_ignored => {
                     let message = "an indented line belongs to a step or to a block (setup:, teardown:, \
                                    advice:); there is none above, so write it at the margin";
                     self.report(span.position, message);
                 }
-                LineKind::Expect(expect) if !excused => {
+                LineKind::Expect(expect) if !is_ignored => {
                     self.report(expect.name.position, "there is no step above this");
                 }
                 LineKind::Indented(..) | LineKind::Expect(_) => {}
@@ -179,7 +179,7 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// The file goes from header to transcript to teardown to advice, and not back.
+    /// Enters a part of the file. The parts are header, transcript, teardown and advice, in this order.
     fn enter(&mut self, part: FilePart, position: Position) {
         if self.part <= part {
             self.part = part;
@@ -195,18 +195,18 @@ impl Parser<'_, '_> {
         self.report(position, message);
     }
 
-    /// Reads `[…]`. What is wrong in it is reported, and it then fits always.
+    /// Reads `[…]`. Errors are reported, and the guard then fits every case.
     fn guard(&mut self, span: Option<SourceSpan<'_>>) -> CaseGuard {
         let guard = span.map(|span| self.vocabulary.guard(span));
         guard.and_then(|guard| self.value_of(guard)).unwrap_or_default()
     }
 
-    /// The value, or nothing if it could not be read, which is reported.
+    /// Returns the value; reports an error.
     fn value_of<T>(&mut self, read: Result<T, (Position, String)>) -> Option<T> {
         read.map_err(|(position, message)| self.report(position, message)).ok()
     }
 
-    /// Reads a template, in each variant if an axis stands in it. What is wrong is reported.
+    /// Reads a template, for each variant if it contains an axis. Errors are reported.
     fn read<T, E: Into<Vec<ParseError>>>(
         &mut self,
         template: Template,
@@ -214,8 +214,8 @@ impl Parser<'_, '_> {
     ) -> TemplateValue<T> {
         let mut names = self.scenario.axes.iter().flat_map(|axis| &axis.names);
         let varies = names.any(|name| template.mentions(name));
-        let same = [Variant::new()];
-        let variants: &[Variant] = if varies { &self.variants } else { &same };
+        let no_axes = [Variant::new()];
+        let variants: &[Variant] = if varies { &self.variants } else { &no_axes };
         let mut values = Vec::new();
         for variant in variants {
             match read(&template.fill(variant)) {
@@ -230,7 +230,7 @@ impl Parser<'_, '_> {
         TemplateValue { template, values }
     }
 
-    /// A line at the margin that is neither a header nor a step.
+    /// Reports a line at the margin that is neither a header nor a step.
     fn unknown(&mut self, span: SourceSpan<'_>) {
         let first = span.text.split_whitespace().next().unwrap_or_default();
         let message = if span.text.starts_with(MARKS) {
@@ -246,10 +246,10 @@ impl Parser<'_, '_> {
     }
 }
 
-/// How many of the lines belong to what stands above them: the indented ones, with what is between.
+/// Returns the number of lines that belong to the line above: the indented ones, and those between them.
 fn block_length(lines: &[SourceLine<'_>]) -> usize {
     let ends = |line: &SourceLine<'_>| !line.is_empty() && !line.is_indented();
     let end = lines.iter().position(ends).unwrap_or(lines.len());
-    // Blank lines and comments behind the last one belong to whatever follows.
+    // Blank lines and comments after the last one belong to the next line.
     lines[..end].iter().rposition(|line| !line.is_empty()).map_or(0, |last| last + 1)
 }

@@ -1,4 +1,4 @@
-//! SQL of a file: the statements of `setup:` and `teardown:`, and quotes that are never closed.
+//! SQL in a file: the statements of `setup:` and `teardown:`, and quotes that are not closed.
 
 use crate::scenario::diagnostic::Diagnostics;
 use crate::scenario::scan::scan_sql;
@@ -6,7 +6,7 @@ use crate::scenario::source_line::{Block, LineKind, SourceLine, SourceSpan};
 use crate::scenario::template::Template;
 use hierlock_engine::lexer::OpenToken;
 
-/// The statements of a block, each without its `;`.
+/// Returns the statements of a block, each without its `;`.
 pub(super) fn statements(below: &[SourceLine<'_>], errors: &mut Diagnostics<'_>) -> Vec<Template> {
     let lines = below.iter().filter_map(|line| match &line.kind {
         LineKind::Indented(Block::Sql, span) => Some(*span),
@@ -15,7 +15,7 @@ pub(super) fn statements(below: &[SourceLine<'_>], errors: &mut Diagnostics<'_>)
     let whole = Template::statement(None, &lines.collect::<Vec<SourceSpan<'_>>>());
     let mut statements = Vec::new();
     let mut from = 0;
-    // The first character that is no comment: without one there is no statement.
+    // The first character outside of comments: without one there is no statement.
     let mut begin = None;
     let open = walk(&whole.text, |at, c, quoted| {
         if c != ';' || quoted {
@@ -43,14 +43,14 @@ pub(super) fn statements(below: &[SourceLine<'_>], errors: &mut Diagnostics<'_>)
     statements
 }
 
-/// Reports a quote that is never closed; a server would wait for its end.
+/// Reports a quote that is not closed; a server would wait for its end.
 pub(super) fn check_quotes(statement: &Template, errors: &mut Diagnostics<'_>) {
     if let Some((at, message)) = walk(&statement.text, |_, _, _| {}) {
         errors.report(statement.position(at), message);
     }
 }
 
-/// Goes through SQL of several lines. Returns where and how it stays open, if it does.
+/// Calls `each` for the characters of SQL. Returns the position and message of a quote or comment that is not closed.
 fn walk(sql: &str, mut each: impl FnMut(usize, char, bool)) -> Option<(usize, String)> {
     let mut open = OpenToken::Nothing;
     let mut opened = None;

@@ -1,4 +1,4 @@
-//! A step and what must be seen of it.
+//! Parses a step and its expectations.
 
 use super::{Parser, expectation, sql};
 use crate::scenario::case::Action;
@@ -10,14 +10,14 @@ use crate::scenario::lock_action::{self, is_lock_step};
 use crate::scenario::source_line::{Block, LineHead, LineKind, SourceLine, SourceSpan};
 use crate::scenario::template::{Template, TemplateValue};
 
-/// What must be seen, before its rows are known: the line with the mark, its guard, and the text so far.
+/// An expectation whose rows are not known yet: the line with the mark, its guard, and the text so far.
 struct OpenExpectation<'t> {
     line: LineHead<'t>,
     guard: CaseGuard,
     template: Template,
 }
 
-/// Where `|` lines go.
+/// The owner of the next `|` lines.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RowsBelow {
     Nothing,
@@ -26,21 +26,21 @@ enum RowsBelow {
 }
 
 impl Parser<'_, '_> {
-    /// Reads a step with all that is below it.
+    /// Reads a step with all lines below it.
     pub(super) fn step(&mut self, head: &LineHead<'_>, below: &[SourceLine<'_>]) {
         let session = self.session(head.name);
         let guard = self.guard(head.guard);
-        // `B< = done`
+        // `B< = done` contains its expectation.
         let first = if head.is_look() { LineHead::expectation(head.rest) } else { None };
         if let Some(table) = first.filter(LineHead::is_table) {
             self.report(table.name.position, "a table begins on the line below");
         }
-        let mut more = Vec::new();
+        let mut continuation = Vec::new();
         let mut expects = Vec::from_iter(first);
         for line in below {
             match &line.kind {
                 LineKind::Indented(Block::Statement, span) if expects.is_empty() => {
-                    more.push(*span)
+                    continuation.push(*span)
                 }
                 LineKind::Indented(Block::Statement, span) => {
                     let message = "a statement goes on before what is expected of it; what must be seen \
@@ -52,12 +52,12 @@ impl Parser<'_, '_> {
             }
         }
         let line = head.name.position.line;
-        let end = more.last().map_or(line, |span| span.position.line);
+        let end = continuation.last().map_or(line, |span| span.position.line);
         let expects_end = expects.last().map_or(end, |expect| expect.name.position.line);
         let action = if head.is_look() {
-            self.look(head, first.is_some(), &more)
+            self.look(head, first.is_some(), &continuation)
         } else {
-            self.action(head, &more)
+            self.action(head, &continuation)
         };
         let (expectations, table, anomaly_outcomes) = self.expectations(&expects);
         if let (Some(session), Some(action)) = (session, action) {
@@ -99,10 +99,10 @@ impl Parser<'_, '_> {
         &mut self,
         head: &LineHead<'_>,
         expects: bool,
-        more: &[SourceSpan<'_>],
+        continuation: &[SourceSpan<'_>],
     ) -> Option<TemplateValue<Action>> {
         let rest = Some(&head.rest).filter(|rest| !expects && !rest.text.is_empty());
-        if let Some(wrong) = more.first().or(rest) {
+        if let Some(wrong) = continuation.first().or(rest) {
             let session = head.name.text;
             let message = format!(
                 "`{session}<` only looks; it is `{session}< = done`, and a statement is \
@@ -117,9 +117,9 @@ impl Parser<'_, '_> {
     fn action(
         &mut self,
         head: &LineHead<'_>,
-        more: &[SourceSpan<'_>],
+        continuation: &[SourceSpan<'_>],
     ) -> Option<TemplateValue<Action>> {
-        let mut template = Template::statement(Some(head.rest), more);
+        let mut template = Template::statement(Some(head.rest), continuation);
         if let Some(shorter) = template.text.strip_suffix(';').map(str::trim_end) {
             template = template.piece(0, shorter.len());
         }
@@ -143,7 +143,7 @@ impl Parser<'_, '_> {
         None
     }
 
-    /// What must be seen, the table that it is in, and what would show the anomaly.
+    /// Reads the expectations, their table, and the outcomes that show the anomaly.
     fn expectations(
         &mut self,
         expects: &[LineHead<'_>],
@@ -167,7 +167,7 @@ impl Parser<'_, '_> {
                         expectations = cells;
                     }
                 }
-                '=' | '!' if !self.says_something(expect, after) => last = RowsBelow::Nothing,
+                '=' | '!' if !self.check_text(expect, after) => last = RowsBelow::Nothing,
                 '=' | '!' => {
                     self.check_alone(found_table.as_ref(), &open, expect);
                     let guard = self.guard(expect.guard);
@@ -182,7 +182,7 @@ impl Parser<'_, '_> {
                 }
                 '|' => {
                     if last == RowsBelow::Nothing {
-                        // Rows alone are `= done` with these rows.
+                        // Rows alone mean `= done` with these rows.
                         let words = SourceSpan { text: "", ..expect.rest };
                         let guard = CaseGuard::default();
                         open.push(OpenExpectation { line: *expect, guard, template: words.into() });
@@ -207,8 +207,8 @@ impl Parser<'_, '_> {
         (expectations, found_table, anomalies)
     }
 
-    /// Whether something readable stands behind the mark.
-    fn says_something(&mut self, expect: &LineHead<'_>, after: &[LineHead<'_>]) -> bool {
+    /// Returns whether there is text after the mark; reports it if not.
+    fn check_text(&mut self, expect: &LineHead<'_>, after: &[LineHead<'_>]) -> bool {
         let rows_follow = after.first().is_some_and(|next| next.mark == '|');
         let message = match expect.rest.text {
             "" if rows_follow => {
@@ -224,7 +224,7 @@ impl Parser<'_, '_> {
         false
     }
 
-    /// A step has a table or lines, not both.
+    /// Checks that a step has either a table or lines.
     fn check_alone(
         &mut self,
         table: Option<&ExpectationTable>,

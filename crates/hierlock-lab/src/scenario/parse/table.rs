@@ -1,4 +1,4 @@
-//! The table form of what must be seen.
+//! Parses expectations that are written as a table.
 
 use super::{Parser, expectation};
 use crate::scenario::diagnostic::{Position, unknown};
@@ -9,7 +9,7 @@ use crate::scenario::source_line::{LineHead, SourceSpan};
 use crate::text::count;
 
 impl Parser<'_, '_> {
-    /// Reads ` = by isolation | mysql | postgres` and the `:` lines below it: the table, and its cells row by row.
+    /// Reads ` = by isolation | mysql | postgres` and its `:` lines. Returns the table, and its cells row by row.
     pub(super) fn table(
         &mut self,
         head: &LineHead<'_>,
@@ -20,7 +20,7 @@ impl Parser<'_, '_> {
             self.report(guard.position, message);
         }
         let heads = head.rest.split('|');
-        let by = self.table_dimension(heads[0].behind("by".len()))?;
+        let by = self.table_dimension(heads[0].after("by".len()))?;
         let (across, columns) = self.columns(&by, &heads[1..])?;
         let (lines, position) = (vec![head.name.position.line], head.rest.position);
         let mut table = ExpectationTable { lines, position, by, across, columns, rows: Vec::new() };
@@ -34,7 +34,7 @@ impl Parser<'_, '_> {
         let mut cells = Vec::new();
         for row in rows {
             let Some((label, own)) = self.table_row(row.rest, &table) else { continue };
-            if let Some(value) = common(&table.rows, &label) {
+            if let Some(value) = repeated_value(&table.rows, &label) {
                 let position = Position { line: row.name.position.line, ..position };
                 self.report(position, format!("there is already a row for {value}"));
             }
@@ -50,7 +50,7 @@ impl Parser<'_, '_> {
         if dimension.is_none() {
             let mut known: Vec<&str> =
                 self.vocabulary.dimensions.iter().map(Dimension::name).collect();
-            // The axes first.
+            // Axes are listed first.
             known.rotate_left(2);
             let message = match name.text {
                 "" => "the axis is missing; it is ` = by isolation | mysql | postgres`".to_owned(),
@@ -61,7 +61,7 @@ impl Parser<'_, '_> {
         dimension
     }
 
-    /// The heads of the columns and what they go by. Without any there is one, for all.
+    /// Reads the heads of the columns. Returns them with their dimension; without heads, one column for all cases.
     fn columns(
         &mut self,
         by: &Dimension,
@@ -74,8 +74,8 @@ impl Parser<'_, '_> {
             return Some((None, vec![CaseGuard::default()]));
         };
         if let Some(empty) = columns.iter().find(|column| column.text.is_empty()) {
-            let it_is = "it is an engine, a value of another axis, or * for all others";
-            self.report(empty.position, format!("the head of a column is missing; {it_is}"));
+            let hint = "it is an engine, a value of another axis, or * for all others";
+            self.report(empty.position, format!("the head of a column is missing; {hint}"));
             return None;
         }
         let across = self.vocabulary.across(*first, by).cloned();
@@ -84,17 +84,17 @@ impl Parser<'_, '_> {
         for column in columns {
             let label = self.vocabulary.label(*column, &across);
             let Some(label) = self.value_of(label) else { continue };
-            if let Some(value) = common(&labels, &label) {
+            if let Some(value) = repeated_value(&labels, &label) {
                 self.report(column.position, format!("there is already a column for {value}"));
             }
             labels.push(label);
         }
-        // A row is compared with the columns that were meant.
+        // Rows must have as many cells as there are heads, even if a head is invalid.
         labels.resize(columns.len(), CaseGuard::default());
         Some((Some(across), labels))
     }
 
-    /// A row: its head, and what must be seen in each column.
+    /// Reads a row: its head, and the expectation of each column.
     fn table_row(
         &mut self,
         row: SourceSpan<'_>,
@@ -129,8 +129,8 @@ impl Parser<'_, '_> {
     }
 }
 
-/// Something that the label has and that was there before.
-fn common(before: &[CaseGuard], label: &CaseGuard) -> Option<String> {
+/// Returns a value of the label that an earlier label contains.
+fn repeated_value(before: &[CaseGuard], label: &CaseGuard) -> Option<String> {
     if label.is_always() {
         return before.contains(label).then(|| "all others".to_owned());
     }

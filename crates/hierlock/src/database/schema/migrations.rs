@@ -1,23 +1,23 @@
-//! The steps as files, for `sqlx migrate` and for people. The files in `migrations/` are written by this test, from the
-//! same statements that provisioning runs, when `HIERLOCK_WRITE_MIGRATIONS` is set; else it fails where they differ.
+//! The upgrade steps as files in `migrations/`, for `sqlx migrate` and for people. This test fails if the files differ from
+//! the statements that provisioning runs, and writes them if `HIERLOCK_WRITE_MIGRATIONS` is set.
 
 use super::{Driver, Schema, upgrade};
 use crate::sql::{Dialect, LOCK_SCHEMA, Scheme, Strategy};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The numbers of the files, by part and version. A new step gets the day of its making, to come after the others.
+/// The numbers of the files, by part and version. A new step gets the date of its creation, to come after the others.
 const NUMBERS: [(Schema, &[u64]); 3] = [
     (crate::lease::SCHEMA, &[20_260_101_000_001]),
     (crate::queue::SCHEMA, &[20_260_101_000_002]),
-    (LOCK_SCHEMA, &[20_260_101_000_003]),
+    (LOCK_SCHEMA, &[20_260_101_000_003, 20_261_118_000_001]),
 ];
 
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations")
 }
 
-/// The folder of a driver, and whom it is for.
+/// Returns the folder of a driver, and the names of its engines.
 fn folder(driver: Driver) -> (&'static str, &'static str) {
     match driver {
         Driver::Mysql => ("mysql", "MySQL and MariaDB"),
@@ -31,27 +31,26 @@ fn files() -> BTreeMap<PathBuf, String> {
     for driver in Driver::ALL {
         let (folder, engine) = folder(driver);
         for (schema, numbers) in NUMBERS {
-            assert_eq!(numbers.len(), schema.steps.len(), "each step of `{}` has one", schema.part);
+            let Schema { part, command, steps, .. } = schema;
+            assert_eq!(numbers.len(), steps.len(), "a step of `{part}` has no file number");
             for (number, version) in numbers.iter().zip(1..) {
-                let part = schema.part;
                 let mut statements = schema.step(version, driver);
-                // Only the version would be written down.
+                // The step would only write the version.
                 if statements.len() == 1 {
                     continue;
                 }
                 statements.insert(0, upgrade::create_versions(driver));
                 let mut comment = format!(
                     "-- hierlock on {engine}: version {version} of the tables of part `{part}`.\n\
-                     -- Written from the library's own statements; `{}` makes the same.\n",
-                    schema.command
+                     -- Written from the library's own statements; `{command}` makes the same.\n"
                 );
                 if part == LOCK_SCHEMA.part && version == 1 {
                     comment += lock_comment(driver);
-                    statements
-                        .splice(statements.len() - 1..statements.len() - 1, lock_rows(driver));
+                    let last = statements.len() - 1;
+                    statements.splice(last..last, lock_rows(driver));
                 }
-                let statements: String =
-                    statements.iter().map(|sql| format!("\n{};\n", broken(sql))).collect();
+                let text = |sql: &String| format!("\n{};\n", with_line_breaks(sql));
+                let statements: String = statements.iter().map(text).collect();
                 let name = format!("{number}_hierlock_{part}_{version}.sql");
                 files.insert(directory().join(folder).join(name), comment + &statements);
             }
@@ -60,7 +59,7 @@ fn files() -> BTreeMap<PathBuf, String> {
     files
 }
 
-/// The table of rows for the default number of buckets.
+/// Returns the statement that creates the table of lock rows, for the default number of buckets.
 fn lock_rows(driver: Driver) -> Option<String> {
     let dialect = match driver {
         Driver::Mysql => Dialect::Mysql,
@@ -84,8 +83,8 @@ fn lock_comment(driver: Driver) -> &'static str {
     }
 }
 
-/// A table on a line for each column.
-fn broken(sql: &str) -> String {
+/// Formats a CREATE TABLE with one line per column.
+fn with_line_breaks(sql: &str) -> String {
     if !sql.starts_with("CREATE TABLE") {
         return sql.to_owned();
     }
@@ -103,23 +102,22 @@ fn broken(sql: &str) -> String {
 }
 
 #[test]
-fn files_are_what_provisioning_runs() {
+fn migration_files_match_the_statements_of_provisioning() {
     let files = files();
-    if std::env::var_os("HIERLOCK_WRITE_MIGRATIONS").is_some() {
-        for (path, text) in &files {
+    let is_writing = std::env::var_os("HIERLOCK_WRITE_MIGRATIONS").is_some();
+    for (path, text) in &files {
+        if is_writing {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-    }
-    for (path, text) in &files {
         let written = std::fs::read_to_string(path).unwrap_or_default();
-        let again = "HIERLOCK_WRITE_MIGRATIONS=1 cargo test -p hierlock --lib migrations";
-        assert_eq!(&written, text, "{} differs; write it again: {again}", path.display());
+        let command = "HIERLOCK_WRITE_MIGRATIONS=1 cargo test -p hierlock --lib migrations";
+        assert_eq!(&written, text, "{} differs; write it with: {command}", path.display());
     }
     for driver in Driver::ALL {
         for entry in std::fs::read_dir(directory().join(folder(driver).0)).unwrap() {
             let path = entry.unwrap().path();
-            assert!(files.contains_key(&path), "{} is of no step", path.display());
+            assert!(files.contains_key(&path), "{} belongs to no step", path.display());
         }
     }
 }

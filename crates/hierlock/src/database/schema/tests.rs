@@ -1,14 +1,14 @@
-//! An upgrade to a second version, which no part has yet: leases with a step that renames one column and adds another.
+//! Tests of an upgrade to a second version, which no part has yet: leases with a step that renames a column and adds one.
 
 use super::{Database, Driver, Schema};
 use crate::error::Error;
 use crate::lease::{Lease, LeaseFilter, LeaseRequest, Leases, SCHEMA};
 use hierlock_sandbox::{Engine, Server, on_each_server};
 
-/// Leases as a later release may have them.
+/// The lease tables of an imaginary later release.
 const LATER: Schema = Schema { steps: &[SCHEMA.steps[0], second_step], ..SCHEMA };
 
-/// Of these only the ALTERs may be run again, which are passed over then: so it shows if two run the step.
+/// The ALTERs are skipped if they are run again, but the UPDATE is not: so the color shows how often the step was run.
 fn second_step(_: Driver) -> Vec<String> {
     let statements = [
         "ALTER TABLE hier_leases RENAME COLUMN reason TO note",
@@ -18,7 +18,7 @@ fn second_step(_: Driver) -> Vec<String> {
     statements.map(str::to_owned).to_vec()
 }
 
-/// The same, interrupted after its first statement.
+/// A step that fails after the first statement of [`second_step`].
 const INTERRUPTED: Schema = Schema {
     steps: &[SCHEMA.steps[0], |driver| {
         let first = second_step(driver).swap_remove(0);
@@ -51,12 +51,12 @@ async fn run(database: &Database, sql: &str) {
     tx.commit().await.unwrap();
 }
 
-/// As a client of the later release, which names a column that the first version does not have.
+/// Reads a column that the first version does not have, like a client of the later release.
 async fn read_color(database: &Database) -> Result<Vec<crate::database::Row>, Error> {
     database.fetch(LATER.failed("read a color"), "SELECT color FROM hier_leases", &[]).await
 }
 
-async fn rows_are_kept(database: &Database) {
+async fn an_upgrade_keeps_the_rows(database: &Database) {
     let leases = Leases::new(database.clone());
     leases.provision().await.unwrap();
     let token = lease(database, "u1").await.unwrap().token();
@@ -71,13 +71,13 @@ async fn rows_are_kept(database: &Database) {
     );
 
     upgrade(database).await;
-    let kept = "SELECT COUNT(*) FROM hier_leases WHERE note = 'edits' AND color = 7 AND token = ";
-    assert_eq!(number(database, &format!("{kept}{token}")).await, 1);
+    let count = "SELECT COUNT(*) FROM hier_leases WHERE note = 'edits' AND color = 7 AND token = ";
+    assert_eq!(number(database, &format!("{count}{token}")).await, 1);
     assert_eq!(read_color(database).await.unwrap().len(), 1);
-    // There is nothing left to do.
+    // A second upgrade changes nothing.
     upgrade(database).await;
 
-    // Everything that the older release asks for is refused with the same words.
+    // Every call of the older release fails with the same error.
     let newer = "the lease tables are at version 2, made by a newer release of hierlock, and \
                  this one knows only version 1; update this program";
     for error in [
@@ -92,18 +92,18 @@ async fn rows_are_kept(database: &Database) {
     }
 }
 
-/// Without a version, as the releases before wrote none.
-async fn former_tables_are_upgraded(database: &Database) {
+/// Earlier releases stored no version.
+async fn tables_without_a_version_are_upgraded(database: &Database) {
     run(database, &(SCHEMA.steps[0])(database.driver()).join(";\n")).await;
     let token = lease(database, "u1").await.unwrap().token();
     let older = read_color(database).await.unwrap_err();
     assert!(older.to_string().contains("are at version 1"), "{older}");
     upgrade(database).await;
-    let kept = format!("SELECT COUNT(*) FROM hier_leases WHERE token = {token}");
-    assert_eq!(number(database, &kept).await, 1);
+    let count = format!("SELECT COUNT(*) FROM hier_leases WHERE token = {token}");
+    assert_eq!(number(database, &count).await, 1);
 }
 
-async fn several_upgrade_at_once(database: &Database, url: &str) {
+async fn concurrent_upgrades_run_the_step_once(database: &Database, url: &str) {
     SCHEMA.provision(database).await.unwrap();
     let _ = lease(database, "u1").await.unwrap();
     let mut tasks = Vec::new();
@@ -115,10 +115,14 @@ async fn several_upgrade_at_once(database: &Database, url: &str) {
         task.await.unwrap().unwrap();
     }
     assert_eq!(version(database).await, 2);
-    assert_eq!(number(database, "SELECT color FROM hier_leases").await, 7, "one did it");
+    assert_eq!(
+        number(database, "SELECT color FROM hier_leases").await,
+        7,
+        "the step was not run exactly once"
+    );
 }
 
-/// On MySQL and MariaDB the first statement of the step stays when the second fails; elsewhere neither does.
+/// On MySQL and MariaDB the first statement of the step is committed when the second fails; on the others it is not.
 async fn an_interrupted_step_is_run_again(database: &Database) {
     SCHEMA.provision(database).await.unwrap();
     let _ = lease(database, "u1").await.unwrap();
@@ -128,9 +132,9 @@ async fn an_interrupted_step_is_run_again(database: &Database) {
     assert_eq!(number(database, "SELECT color FROM hier_leases WHERE note = 'edits'").await, 7);
 }
 
-async fn a_table_that_was_dropped_is_made_again(database: &Database) {
+async fn a_dropped_table_is_created_again(database: &Database) {
     upgrade(database).await;
-    // The second is one that the second step alters.
+    // The second step alters `hier_leases`.
     for table in ["hier_lease_audit", "hier_leases"] {
         run(database, &format!("DROP TABLE {table}")).await;
         upgrade(database).await;
@@ -139,18 +143,18 @@ async fn a_table_that_was_dropped_is_made_again(database: &Database) {
     }
 }
 
-/// All of them, each in a database of its own that `make` returns the URL of.
-async fn all(mut make: impl AsyncFnMut(&str) -> String) {
+/// Runs all checks, each in a new database, whose URL `create` returns.
+async fn check_upgrades(mut create: impl AsyncFnMut(&str) -> String) {
     let mut database = async |name: &str| {
-        let url = make(name).await;
+        let url = create(name).await;
         (Database::connect(&url).await.unwrap(), url)
     };
-    rows_are_kept(&database("kept").await.0).await;
-    former_tables_are_upgraded(&database("former").await.0).await;
-    let (at_once, url) = database("at_once").await;
-    several_upgrade_at_once(&at_once, &url).await;
+    an_upgrade_keeps_the_rows(&database("rows").await.0).await;
+    tables_without_a_version_are_upgraded(&database("no_version").await.0).await;
+    let (concurrent, url) = database("concurrent").await;
+    concurrent_upgrades_run_the_step_once(&concurrent, &url).await;
     an_interrupted_step_is_run_again(&database("interrupted").await.0).await;
-    a_table_that_was_dropped_is_made_again(&database("dropped").await.0).await;
+    a_dropped_table_is_created_again(&database("dropped").await.0).await;
 }
 
 on_each_server!(tables_are_upgraded);
@@ -159,9 +163,9 @@ async fn tables_are_upgraded(engine: Engine) {
     let Some(server) = Server::for_tests(engine) else { return };
     let url = server.url().replacen("mariadb:", "mysql:", 1);
     let admin = Database::connect(&url).await.unwrap();
-    all(async |name| {
+    check_upgrades(async |name| {
         let name = format!("hierlock_schema_{}_{name}", std::process::id());
-        // Not in a transaction, in which PostgreSQL makes no databases.
+        // Not in a transaction, where PostgreSQL refuses CREATE DATABASE.
         let sql = format!("CREATE DATABASE {name}");
         admin.execute(super::failed("make a database"), &sql, &[]).await.unwrap();
         let bare = url.split('?').next().unwrap();
@@ -174,5 +178,6 @@ async fn tables_are_upgraded(engine: Engine) {
 #[tokio::test]
 async fn sqlite_tables_are_upgraded() {
     let directory = tempfile::tempdir().unwrap();
-    all(async |name| format!("sqlite:{}", directory.path().join(name).display())).await;
+    let url = |name: &str| format!("sqlite:{}", directory.path().join(name).display());
+    check_upgrades(async |name| url(name)).await;
 }

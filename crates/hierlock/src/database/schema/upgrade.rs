@@ -1,4 +1,4 @@
-//! From whatever version is there to the newest: one at a time, step by step.
+//! Upgrades tables from the stored version to the newest, step by step, with one provisioner at a time.
 
 use super::{DatabaseConnection, Driver, Schema};
 use crate::error::{Result, TableError};
@@ -6,14 +6,14 @@ use hierlock_engine::ErrorClass;
 
 const VERSIONS: &str = "hier_schema_versions";
 
-/// The lock of whoever upgrades tables of ours in a database: one at a time.
+/// The advisory lock key of an upgrade, on PostgreSQL.
 const UPGRADE_LOCK: &str = "hashtext('hierlock schema'), 0";
-/// The same on MySQL and MariaDB, where locks are the server's, not the database's.
+/// The lock name on MySQL and MariaDB. It contains the database, since names are shared by the whole server.
 const UPGRADE_LOCK_NAME: &str = "CONCAT('hierlock schema ', LEFT(SHA2(DATABASE(), 256), 40))";
-/// For how many seconds the others wait there. An ALTER of a large table takes a while.
+/// How many seconds another provisioner waits for the lock. An ALTER of a large table takes a while.
 const UPGRADE_LOCK_WAIT: u32 = 600;
 
-/// Makes the table of versions; may be run again.
+/// Returns the statement that creates the table of versions; it can be repeated.
 pub(super) fn create_versions(driver: Driver) -> String {
     let (part, options) = (driver.text(64), driver.table_options());
     format!(
@@ -23,14 +23,14 @@ pub(super) fn create_versions(driver: Driver) -> String {
 }
 
 impl Schema {
-    /// Asks for the version of its tables; no row comes back if none is written down.
+    /// Returns the query for the version of its tables, which returns no row if none is stored.
     pub(crate) fn version_query(&self) -> String {
         format!("SELECT version FROM {VERSIONS} WHERE part = '{}'", self.part)
     }
 
-    /// Writes a version down. A higher one that is there stays.
-    fn write_version(&self, version: i64, driver: Driver) -> String {
-        let (conflict, greatest, there) = match driver {
+    /// Returns the statement that stores a version, unless a higher one is stored.
+    fn store_version(&self, version: i64, driver: Driver) -> String {
+        let (conflict, greatest, stored) = match driver {
             Driver::Mysql => ("DUPLICATE KEY UPDATE", "GREATEST", "version"),
             Driver::Postgres => {
                 ("CONFLICT (part) DO UPDATE SET", "GREATEST", "hier_schema_versions.version")
@@ -40,24 +40,25 @@ impl Schema {
         let part = self.part;
         format!(
             "INSERT INTO {VERSIONS} (part, version) VALUES ('{part}', {version}) \
-             ON {conflict} version = {greatest}({there}, {version})"
+             ON {conflict} version = {greatest}({stored}, {version})"
         )
     }
 
-    /// What makes a version, and writes that down.
+    /// Returns the statements that upgrade to a version and store it.
     pub(super) fn step(&self, version: i64, driver: Driver) -> Vec<String> {
         let mut statements = self.steps[version as usize - 1](driver);
-        statements.push(self.write_version(version, driver));
+        statements.push(self.store_version(version, driver));
         statements
     }
 
-    /// All that makes the newest version where there is nothing, or a release that wrote no version down has been.
+    /// Returns all statements that create the newest version, from nothing or from tables without a stored version.
     pub(crate) fn statements(&self, driver: Driver) -> Vec<String> {
         let steps = (1..=self.newest()).flat_map(|version| self.step(version, driver));
         [create_versions(driver)].into_iter().chain(steps).collect()
     }
 
-    /// Brings the tables to the newest version, in the transaction of `connection`. Fails within if they are newer.
+    /// Upgrades the tables to the newest version, in the transaction of `connection`. The inner result is an error if the
+    /// tables are newer.
     pub(crate) async fn upgrade(
         self,
         connection: &mut DatabaseConnection<'_>,
@@ -70,7 +71,7 @@ impl Schema {
         upgraded.and_then(|upgraded| unlocked.map(|()| upgraded))
     }
 
-    /// The same in a transaction of its own, on a connection that is in none.
+    /// Upgrades in a new transaction, on a connection that is in no transaction.
     #[cfg(feature = "_server")]
     pub(crate) async fn upgrade_alone(
         self,
@@ -88,22 +89,22 @@ impl Schema {
         connection: &mut DatabaseConnection<'_>,
     ) -> sqlx::Result<Result<()>> {
         let driver = connection.driver();
-        // Looked for, not just made: whoever may not create tables can upgrade to what is there already.
-        if number(connection, &tables_there(driver, &[VERSIONS])).await? == 0 {
-            make(connection, &create_versions(driver)).await?;
+        // The table is looked up first: an account without the right to create tables can provision existing ones.
+        if number(connection, &count_tables(driver, &[VERSIONS])).await? == 0 {
+            run_repeatable(connection, &create_versions(driver)).await?;
         }
-        // A release that wrote no version down may have been killed half-way: the first step makes the rest.
+        // A release that stored no version may have been killed halfway: the first step creates the rest.
         let mut version = number(connection, &self.version_query()).await?;
         if version > self.newest() {
             return Ok(self.compare(version));
         }
-        if version > 0 && !self.is_there(connection).await? {
-            // Somebody has dropped a table. If this is cut short, the next one begins from the start as well.
+        if version > 0 && !self.is_complete(connection).await? {
+            // A table was dropped. If this run is interrupted, the next one starts from the first step as well.
             connection.run(&format!("DELETE FROM {VERSIONS} WHERE part = '{}'", self.part)).await?;
             version = 0;
         }
         for statement in (version + 1..=self.newest()).flat_map(|next| self.step(next, driver)) {
-            make(connection, &statement).await?;
+            run_repeatable(connection, &statement).await?;
         }
         if let Some(rows) = (self.rows)(driver)
             && version > 0
@@ -113,27 +114,29 @@ impl Schema {
         Ok(Ok(()))
     }
 
-    async fn is_there(self, connection: &mut DatabaseConnection<'_>) -> sqlx::Result<bool> {
+    /// Returns whether all tables and functions exist.
+    async fn is_complete(self, connection: &mut DatabaseConnection<'_>) -> sqlx::Result<bool> {
         let driver = connection.driver();
         let tables = (self.tables)(driver);
-        let found = number(connection, &tables_there(driver, tables)).await?;
-        if found != tables.len() as i64 || driver != Driver::Postgres || self.functions.is_empty() {
-            return Ok(found == tables.len() as i64);
+        let found = number(connection, &count_tables(driver, tables)).await?;
+        let has_tables = found == tables.len() as i64;
+        if !has_tables || driver != Driver::Postgres || self.functions.is_empty() {
+            return Ok(has_tables);
         }
-        let found = number(connection, &found_by("to_regproc", self.functions)).await?;
+        let found = number(connection, &count_names("to_regproc", self.functions)).await?;
         Ok(found == self.functions.len() as i64)
     }
 }
 
-/// How many of these tables are there, where a statement would find them.
-fn tables_there(driver: Driver, tables: &[&str]) -> String {
+/// Returns the query for the number of these tables that a statement would find.
+fn count_tables(driver: Driver, tables: &[&str]) -> String {
     match driver {
         Driver::Mysql => format!(
             "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND \
              TABLE_NAME IN ({})",
             list(tables)
         ),
-        Driver::Postgres => found_by("to_regclass", tables),
+        Driver::Postgres => count_names("to_regclass", tables),
         Driver::Sqlite => {
             let list = list(tables);
             format!("SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name IN ({list})")
@@ -141,8 +144,8 @@ fn tables_there(driver: Driver, tables: &[&str]) -> String {
     }
 }
 
-/// How many of these names a function of PostgreSQL finds.
-fn found_by(function: &str, names: &[&str]) -> String {
+/// Returns the query for the number of these names that a lookup function of PostgreSQL finds.
+fn count_names(function: &str, names: &[&str]) -> String {
     let names = list(names);
     format!(
         "SELECT COUNT(*) FROM unnest(ARRAY[{names}]) AS t (name) WHERE {function}(name) IS NOT NULL"
@@ -153,25 +156,25 @@ fn list(names: &[&str]) -> String {
     names.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ")
 }
 
-/// The number that a query returns, or 0.
+/// Returns the number that a query returns, or 0.
 async fn number(connection: &mut DatabaseConnection<'_>, sql: &str) -> sqlx::Result<i64> {
     let rows = connection.packet(sql).await?.rows;
     Ok(rows.first().and_then(|row| row.int(0).ok()).unwrap_or(0))
 }
 
-/// Waits until nobody else upgrades tables of ours; `false` if that took too long.
+/// Waits until no other provisioner upgrades the tables. Returns `false` if that takes too long.
 async fn lock(connection: &mut DatabaseConnection<'_>) -> sqlx::Result<bool> {
     match connection.driver() {
         Driver::Mysql => {
             let lock = format!("GET_LOCK({UPGRADE_LOCK_NAME}, {UPGRADE_LOCK_WAIT})");
             Ok(number(connection, &format!("SELECT COALESCE({lock}, 0)")).await? == 1)
         }
-        // It is free again when the transaction ends.
+        // Released at the end of the transaction.
         Driver::Postgres => {
             let sql = format!("SELECT pg_advisory_xact_lock({UPGRADE_LOCK})");
             connection.run(&sql).await.map(|()| true)
         }
-        // A writer is alone.
+        // There is only one writer.
         Driver::Sqlite => Ok(true),
     }
 }
@@ -183,15 +186,18 @@ async fn unlock(connection: &mut DatabaseConnection<'_>) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// Runs what may have been run before.
-async fn make(connection: &mut DatabaseConnection<'_>, statement: &str) -> sqlx::Result<()> {
+/// Runs a statement, and ignores an error that says that it was run before.
+async fn run_repeatable(
+    connection: &mut DatabaseConnection<'_>,
+    statement: &str,
+) -> sqlx::Result<()> {
     let driver = connection.driver();
-    // A failed statement would end the whole transaction on PostgreSQL.
+    // On PostgreSQL a failed statement would abort the whole transaction.
     if driver == Driver::Postgres {
         connection.run("SAVEPOINT hierlock").await?;
     }
     match connection.run(statement).await {
-        Err(error) if !is_made(driver, statement, &error) => Err(error),
+        Err(error) if !is_already_done(driver, statement, &error) => Err(error),
         Err(_) if driver == Driver::Postgres => {
             connection.run("ROLLBACK TO SAVEPOINT hierlock").await
         }
@@ -199,16 +205,15 @@ async fn make(connection: &mut DatabaseConnection<'_>, statement: &str) -> sqlx:
     }
 }
 
-/// Returns whether a statement failed because its work is done.
-fn is_made(driver: Driver, statement: &str, error: &sqlx::Error) -> bool {
+fn is_already_done(driver: Driver, statement: &str, error: &sqlx::Error) -> bool {
     let is_alter = statement.starts_with("ALTER ");
     match ErrorClass::of(error) {
-        // On MySQL and MariaDB all but ALTER is written so that it may be run again; that the key of a row is there
-        // twice must not pass.
+        // On MySQL and MariaDB every statement but ALTER is written so that it can be repeated. A duplicate key of a row
+        // must not be ignored.
         ErrorClass::Duplicate => is_alter || driver != Driver::Mysql,
         // The column was renamed or dropped.
         ErrorClass::UndefinedColumn => is_alter,
-        // A function of PostgreSQL that is replaced by two at once has no code of its own.
+        // PostgreSQL has no specific error code for a function that two sessions replace at once.
         _ => {
             error.as_database_error().is_some_and(|e| e.message().contains("concurrently updated"))
         }

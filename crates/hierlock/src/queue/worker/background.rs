@@ -1,6 +1,6 @@
-//! What goes on beside the loop of a worker: heartbeats for its jobs, and on PostgreSQL a listener for new ones.
+//! The background tasks of a worker: heartbeats for its jobs, and on PostgreSQL a listener for new jobs.
 
-use crate::database::{answered, heartbeat_limit};
+use crate::database::{heartbeat_limit, with_time_limit};
 use crate::queue::{ClaimedJob, Queue};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ impl ActiveJobs {
         self.0.lock().extend(jobs.iter().map(|job| (job.id(), job.clone())));
     }
 
-    /// A newer claim of the same job stays.
+    /// Removes these claims. A newer claim of the same job is not removed.
     pub(super) fn remove(&self, jobs: &[ClaimedJob]) {
         let mut active = self.0.lock();
         for job in jobs {
@@ -28,7 +28,7 @@ impl ActiveJobs {
     }
 }
 
-/// Starts tasks that end when what it returns is dropped.
+/// Starts the tasks, which end when the set is dropped.
 pub(super) fn start(queue: &Queue, active: &ActiveJobs, lease: Duration) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     tasks.spawn(send_heartbeats(queue.clone(), active.clone(), lease));
@@ -39,7 +39,7 @@ pub(super) fn start(queue: &Queue, active: &ActiveJobs, lease: Duration) -> Join
     tasks
 }
 
-/// Sends three in the time of a lease, and sooner after one that failed or was not answered.
+/// Sends three heartbeats per lease, and sooner after one that failed or was not answered.
 async fn send_heartbeats(queue: Queue, active: ActiveJobs, lease: Duration) {
     let mut beat = interval((lease / 3).max(Duration::from_millis(1)));
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -50,9 +50,9 @@ async fn send_heartbeats(queue: Queue, active: ActiveJobs, lease: Duration) {
             continue;
         }
         let heartbeat = queue.heartbeat(&jobs, lease);
-        match answered(heartbeat_limit(lease), "extend leases", heartbeat).await {
+        match with_time_limit(heartbeat_limit(lease), "extend leases", heartbeat).await {
             Ok(lost) => {
-                // One that has just been completed is not lost, and not active any more either.
+                // A job that was completed just now is reported as lost, and is not active any more either.
                 let lost = jobs.into_iter().filter(|job| lost.contains(&job.id()));
                 active.remove(&lost.collect::<Vec<_>>());
             }
@@ -67,7 +67,7 @@ async fn send_heartbeats(queue: Queue, active: ActiveJobs, lease: Duration) {
 #[cfg(feature = "postgres")]
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
-/// Wakes workers when PostgreSQL tells of new jobs.
+/// Wakes workers when PostgreSQL notifies of new jobs.
 #[cfg(feature = "postgres")]
 async fn listen(queue: Queue, pool: sqlx::PgPool) {
     loop {
@@ -83,12 +83,12 @@ async fn listen(queue: Queue, pool: sqlx::PgPool) {
 async fn listen_on_connection(queue: &Queue, pool: &sqlx::PgPool) -> sqlx::Result<()> {
     let mut listener = sqlx::postgres::PgListener::connect_with(pool).await?;
     listener.listen(crate::queue::enqueue::CHANNEL).await?;
-    // Something may have come before.
+    // Jobs may have been added before LISTEN.
     queue.wake();
     loop {
         match listener.try_recv().await? {
             Some(notification) if notification.payload() != queue.name() => {}
-            // For this queue; or it was cut off, and nobody knows what was said meanwhile.
+            // The notification is for this queue, or the connection was lost and notifications may have been missed.
             _ => queue.wake(),
         }
     }

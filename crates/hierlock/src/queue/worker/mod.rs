@@ -1,4 +1,4 @@
-//! A worker: claims jobs, runs them, and says what became of them.
+//! A worker: claims jobs, runs them, and records their outcomes.
 
 mod background;
 mod run;
@@ -13,18 +13,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use stop::StopSignal;
 
-/// A worker, and how it works. [`run`](Self::run) sets it to work.
+/// A worker and its options. [`run`](Self::run) starts it.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
 /// # use hierlock::{database::Database, queue::{Job, Queue}};
-/// # let directory = tempfile::tempdir().unwrap();
-/// # let url = format!("sqlite:{}", directory.path().join("app.db").display());
-/// # let mail = Queue::new(Database::connect(&url).await?, "mail")?;
+/// # let mail = Queue::new(Database::connect("sqlite::memory:").await?, "mail")?;
 /// # mail.provision().await?;
 /// # mail.enqueue(Job::new("to ada")).await?;
 /// let worker = mail.worker("w1").batch(20).concurrency(8).until_empty();
-/// let handle = worker.handle(); // handle.stop() ends it too, from anywhere
+/// let handle = worker.handle(); // handle.stop() stops the worker from another task
 /// let summary = worker
 ///     .run(|job| async move {
 ///         println!("sends {}", job.payload());
@@ -50,23 +48,23 @@ pub struct Worker {
 
 type OnEnd = dyn Fn(&ClaimedJob, &JobOutcome) + Send + Sync;
 
-/// Stops a worker, from anywhere.
+/// Stops a worker from another task or thread.
 #[derive(Clone, Debug)]
 pub struct WorkerHandle(StopSignal);
 
-/// What a worker did until it ended.
+/// The numbers of jobs that a worker has handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerSummary {
-    /// Jobs that were done.
+    /// Completed jobs.
     pub done: u64,
-    /// Failures, of which each was counted for its job.
+    /// Failed attempts, each counted for its job.
     pub failed: u64,
-    /// Jobs whose lease ended before they did: another worker has them, and nothing was counted here.
+    /// Jobs whose lease ended before the handler returned: another worker may have them, and no outcome was recorded.
     pub lost: u64,
-    /// Jobs that were not begun when it was stopped.
+    /// Jobs that were not started when the worker was stopped.
     pub given_back: u64,
-    /// Jobs that have ended while the database did not answer: they come back when their lease ends.
+    /// Jobs that have ended while the database did not answer: they become ready again when their lease ends.
     pub unrecorded: u64,
 }
 
@@ -85,60 +83,44 @@ impl Worker {
         }
     }
 
-    /// Sets how many jobs it claims, and completes, at once at most; 1 by default.
-    pub fn batch(self, jobs: usize) -> Self {
-        Self { batch: jobs.clamp(1, Queue::MAX_CLAIM), ..self }
+    setters! {
+        /// Sets the maximum number of jobs that the worker claims, and completes, at once; 1 by default.
+        batch(jobs: usize) => batch: jobs.clamp(1, Queue::MAX_CLAIM);
+        /// Sets the number of jobs that run at the same time; 1 by default.
+        concurrency(jobs: usize) => concurrency: jobs.max(1);
+        /// Sets the lease of claimed jobs, which is extended by three heartbeats per lease; 30 s by default. If the worker
+        /// is killed, its jobs become ready again after that time.
+        lease: Duration;
+        /// Sets how often the worker looks for jobs without being woken; every second by default.
+        poll_every(interval: Duration) => poll_every: interval;
+        /// Ends the worker when no job is ready, instead of waiting for the next.
+        until_empty() => until_empty: true;
+        /// Sets a hook that is called with the outcome of each job that was started, for metrics or a log. By default
+        /// [`Unrecorded`](JobOutcome::Unrecorded) is logged. The worker waits for the hook, so it should return soon.
+        on_end(hook: impl Fn(&ClaimedJob, &JobOutcome) + Send + Sync + 'static) => on_end: Box::new(hook);
     }
 
-    /// Sets how many it runs at a time; 1 by default.
-    pub fn concurrency(self, jobs: usize) -> Self {
-        Self { concurrency: jobs.max(1), ..self }
-    }
-
-    /// Sets the lease of its jobs, which three heartbeats extend in that time; 30 s by default. If it is killed, its
-    /// jobs come back after that.
-    pub fn lease(self, lease: Duration) -> Self {
-        Self { lease, ..self }
-    }
-
-    /// Sets how often it looks for jobs without being woken; every second by default.
-    pub fn poll_every(self, interval: Duration) -> Self {
-        Self { poll_every: interval, ..self }
-    }
-
-    /// Ends it when no job is ready, instead of waiting for the next.
-    pub fn until_empty(self) -> Self {
-        Self { until_empty: true, ..self }
-    }
-
-    /// Calls this with what became of each job that was begun, for figures or a log of your own; by default
-    /// what is [`Unrecorded`](JobOutcome::Unrecorded) is logged. It is to come back soon: the worker waits for it.
-    pub fn on_end(self, tell: impl Fn(&ClaimedJob, &JobOutcome) + Send + Sync + 'static) -> Self {
-        Self { on_end: Box::new(tell), ..self }
-    }
-
-    /// Returns something to stop it with.
+    /// Returns a handle that stops the worker.
     pub fn handle(&self) -> WorkerHandle {
         WorkerHandle(self.stop.clone())
     }
 
-    /// Works until it is [stopped](WorkerHandle::stop): then it claims no more, finishes what it has begun,
-    /// and gives back the rest.
+    /// Runs until the worker is [stopped](WorkerHandle::stop): then it claims no more jobs, finishes the running ones, and
+    /// gives back the others.
     ///
-    /// That is so also while the database does not answer. Without a job it returns after two seconds. It tries to
-    /// record what became of its jobs for 30 seconds after the last handler returned, and to give back others for ten.
-    /// What is [`unrecorded`](WorkerSummary::unrecorded) then comes back when its lease ends.
+    /// A stop also works while the database does not answer. Without a job the worker returns after two seconds. It tries
+    /// to record the outcomes of its jobs for 30 seconds after the last handler has returned, and to give back jobs for ten
+    /// seconds. Jobs that are [`unrecorded`](WorkerSummary::unrecorded) then become ready again when their lease ends.
     ///
-    /// `handler` is run for each job, in a task of its own. Ok completes the job, unless the handler has
-    /// done so (with [`complete_in`](ClaimedJob::complete_in), to have effects exactly once). An error or a
-    /// panic is a failure.
+    /// `handler` runs for each job, in its own task. `Ok` completes the job, unless the handler has completed it (with
+    /// [`complete_in`](ClaimedJob::complete_in), for effects that happen exactly once). An error or a panic is a failure.
     ///
     /// # Errors
-    /// If the name, the lease or the interval is not allowed ([`is_usage`](crate::Error::is_usage)), or there is no
-    /// table. When the database fails otherwise, that is logged and tried again.
+    /// If the name, the lease or the interval is invalid ([`is_usage`](crate::Error::is_usage)), or the table is missing.
+    /// Other errors of the database are logged, and the call is retried.
     ///
     /// # Cancel safety
-    /// Dropped, it stops at once, wherever handlers are; jobs in hand come back when their lease ends.
+    /// Dropping the future stops all handlers at their next await; their jobs become ready again when their lease ends.
     pub async fn run<F, W, E>(self, handler: F) -> Result<WorkerSummary>
     where
         F: Fn(ClaimedJob) -> W + Send + Sync + 'static,
@@ -149,19 +131,22 @@ impl Worker {
         millis("lease", self.lease, 1)?;
         millis("poll interval", self.poll_every, 1)?;
         let handler = move |job| handler(job).map_err(|error| error.to_string()).boxed();
-        // Boxed, so that the future of whoever runs it is not nested too deeply for the compiler.
+        // Boxed, so that the caller's future is not nested too deeply for the compiler.
         Box::pin(run::run(self, Arc::new(handler))).await
     }
 }
 
 fn log(job: &ClaimedJob, outcome: &JobOutcome) {
     if *outcome == JobOutcome::Unrecorded {
-        tracing::warn!(job = job.id(), "what became of a job could not be recorded: it comes back");
+        tracing::warn!(
+            job = job.id(),
+            "the outcome of a job could not be recorded; it is run again"
+        );
     }
 }
 
 impl WorkerHandle {
-    /// Tells the worker to end in good order; its [`run`](Worker::run) comes back when it has.
+    /// Stops the worker gracefully; its [`run`](Worker::run) returns when it has ended.
     pub fn stop(&self) {
         self.0.send();
     }

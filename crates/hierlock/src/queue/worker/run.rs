@@ -1,15 +1,17 @@
-//! The loop of a worker, which does one thing after the other in the database; heartbeats go on beside it.
+//! The main loop of a worker, which makes one database call at a time; heartbeats run beside it.
 //!
 //! ```text
 //!   claim ──► waiting ──► running: a task each ──► done ──► complete_all
 //!      ▲                     │ fails: counted by its task
-//!      └── a wake, a poll, or something before
+//!      └── after a wake, a poll, or a claim that found jobs
 //! ```
 
 use super::background::{self, ActiveJobs};
-use super::stop::{RECORD_LIMIT, RETRY_PAUSE, SHARED_RECORD_LIMIT, STOP_GRACE, until_answered};
+use super::stop::{
+    RECORD_LIMIT, RETRY_PAUSE, SHARED_RECORD_LIMIT, STOP_GRACE, retry_until_answered,
+};
 use super::{Worker, WorkerSummary};
-use crate::database::answered;
+use crate::database::with_time_limit;
 use crate::error::Result;
 use crate::queue::{ClaimedJob, JobOutcome};
 use futures_util::FutureExt as _;
@@ -22,10 +24,10 @@ use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
-/// A database that does not answer the loop in this time is asked again, on another connection.
+/// The time limit of one database call, which is then retried on another connection.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-/// For so long a job that is done waits for others, to be completed together with them.
+/// How long a finished job waits for others, to be completed together with them.
 const COMPLETE_DELAY: Duration = Duration::from_millis(5);
 
 /// Runs a job; its error is the text of a failure.
@@ -35,16 +37,17 @@ pub(super) type Handler =
 struct WorkLoop {
     worker: Worker,
     active: ActiveJobs,
-    /// Claimed, but not begun.
+    /// Claimed jobs that are not started yet.
     waiting: VecDeque<ClaimedJob>,
     running: JoinSet<Attempt>,
+    /// Jobs whose handler has succeeded and that are not completed yet.
     done: Vec<ClaimedJob>,
-    /// When the last handler came back.
+    /// The time when the last handler returned.
     ended_at: Instant,
-    /// When those that are done are completed at the latest.
+    /// The latest time to complete the jobs in `done`.
     complete_at: Instant,
     may_claim: bool,
-    /// The last claim has found that there was nothing.
+    /// Whether the last claim found no job.
     found_nothing: bool,
     is_stopping: bool,
     summary: WorkerSummary,
@@ -71,29 +74,29 @@ pub(super) async fn run(worker: Worker, handler: Handler) -> Result<WorkerSummar
         summary: WorkerSummary::default(),
     };
     loop {
-        // Before anything is begun: a handler may have stopped it.
+        // Before another job is started: a handler may have stopped the worker.
         work.is_stopping |= stop.sent_at().is_some();
         while work.has_room()
             && let Some(job) = work.waiting.pop_front()
         {
             work.running.spawn(attempt(handler.clone(), job));
         }
-        work.complete_if_worth_it().await?;
+        work.complete_if_due().await?;
         if work.is_stopping {
             work.give_back().await;
         }
-        if work.wants_more() {
+        if work.should_claim() {
             work.claim().await?;
             if !work.waiting.is_empty() {
                 continue;
             }
         }
-        if work.is_over() {
+        if work.is_finished() {
             return Ok(work.summary);
         }
         let (is_running, has_done) = (!work.running.is_empty(), !work.done.is_empty());
         tokio::select! {
-            Some(ended) = work.running.join_next(), if is_running => work.ended(ended),
+            Some(ended) = work.running.join_next(), if is_running => work.collect_ended(ended),
             () = sleep_until(work.complete_at), if has_done => {}
             _ = stop.received(), if !work.is_stopping => work.is_stopping = true,
             Ok(()) = wakes.changed() => work.may_claim = true,
@@ -107,12 +110,12 @@ impl WorkLoop {
         !self.is_stopping && self.running.len() < self.worker.concurrency
     }
 
-    /// A task has ended, and with it perhaps others.
-    fn ended(&mut self, first: Result<Attempt, JoinError>) {
+    /// Collects the results of an ended task and of all others that have ended.
+    fn collect_ended(&mut self, first: Result<Attempt, JoinError>) {
         let mut next = Some(first);
         while let Some(ended) = next {
             next = self.running.try_join_next();
-            // It catches panics by itself; what is cancelled with its runtime has no outcome.
+            // The task catches panics itself. A task that is cancelled with its runtime has no outcome.
             let Ok(Attempt { job, outcome, ended_at }) = ended else { continue };
             self.ended_at = self.ended_at.max(ended_at);
             if let Some(outcome) = outcome {
@@ -139,19 +142,19 @@ impl WorkLoop {
         (self.worker.on_end)(job, outcome);
     }
 
-    /// Asks the database, within the limits of [`StopSignal::limit`](super::stop::StopSignal::limit). None if it does
-    /// not answer, or fails in a way that may pass: then the worker tries again.
-    async fn ask<T>(
+    /// Runs a database call within the limits of [`StopSignal::limit`](super::stop::StopSignal::limit). Returns `None` if
+    /// the database does not answer, or fails with an error that may pass: then the worker tries again.
+    async fn call<T>(
         &self,
         doing: &'static str,
         (grace, since): (Duration, Instant),
-        question: impl Future<Output = Result<T>>,
+        call: impl Future<Output = Result<T>>,
     ) -> Result<Option<T>> {
-        let answer = answered(ANSWER_LIMIT, doing, question);
-        match self.worker.stop.limit(grace, since, answer).await {
+        let call = with_time_limit(ANSWER_LIMIT, doing, call);
+        match self.worker.stop.limit(grace, since, call).await {
             Some(Ok(answer)) => Ok(Some(answer)),
-            // Without a table that is known there is nothing to wait for.
-            Some(Err(error)) if error.is_unfit() => Err(error),
+            // A retry is useless if the table is missing or of another version.
+            Some(Err(error)) if error.is_unusable_schema() => Err(error),
             Some(Err(error)) => {
                 tracing::warn!(%error, queue = self.worker.queue.name(), "a worker tries again");
                 Ok(None)
@@ -160,8 +163,8 @@ impl WorkLoop {
         }
     }
 
-    /// Fast jobs are completed together: when there are enough, or no others, or it is time.
-    async fn complete_if_worth_it(&mut self) -> Result<()> {
+    /// Completes finished jobs together: when there are enough, or no others are left, or their delay is over.
+    async fn complete_if_due(&mut self) -> Result<()> {
         let now = Instant::now();
         let is_last = self.running.is_empty() && (self.waiting.is_empty() || self.is_stopping);
         let is_enough = self.done.len() >= self.worker.batch || is_last;
@@ -170,15 +173,15 @@ impl WorkLoop {
         if self.done.is_empty() || !is_time {
             return Ok(());
         }
-        // While others run there is time for more tries, and their end is to be noticed.
+        // While other jobs run, the limit is shorter: there is time to retry, and the loop must notice their end.
         let limit = if self.running.is_empty() {
             (RECORD_LIMIT, self.ended_at)
         } else {
             (SHARED_RECORD_LIMIT, now)
         };
         let complete = self.worker.queue.complete_all(&self.done);
-        let completed = self.ask("complete jobs", limit, complete).await?;
-        // Once it was stopped, it has tried for long enough at some time.
+        let completed = self.call("complete jobs", limit, complete).await?;
+        // A stopped worker gives up after the limit.
         let is_over = |sent: Instant| Instant::now() >= sent.max(self.ended_at) + RECORD_LIMIT;
         let is_out_of_time =
             self.running.is_empty() && self.worker.stop.sent_at().is_some_and(is_over);
@@ -198,8 +201,8 @@ impl WorkLoop {
         Ok(())
     }
 
-    fn wants_more(&self) -> bool {
-        // Those that cannot be completed for now are not to become ever more.
+    fn should_claim(&self) -> bool {
+        // While jobs cannot be completed, their number must not grow without limit.
         let may_have_more = self.waiting.is_empty() && self.done.len() <= self.worker.batch;
         self.may_claim && self.has_room() && may_have_more
     }
@@ -209,9 +212,9 @@ impl WorkLoop {
         let Worker { queue, name, batch, lease, .. } = &self.worker;
         let claim = queue.claim(name, *batch, *lease);
         let limit = (STOP_GRACE, Instant::now());
-        if let Some(claimed) = self.ask("claim jobs", limit, claim).await? {
+        if let Some(claimed) = self.call("claim jobs", limit, claim).await? {
             self.found_nothing = claimed.is_empty();
-            // Where there was something, more may have come by the time that it is done.
+            // If there were jobs, there may be more when these are done.
             self.may_claim = !self.found_nothing;
             self.active.add(&claimed);
             self.waiting.extend(claimed);
@@ -222,7 +225,7 @@ impl WorkLoop {
     async fn promote(&mut self) -> Result<()> {
         self.may_claim = true;
         let limit = (STOP_GRACE, Instant::now());
-        self.ask("make jobs ready", limit, self.worker.queue.promote()).await.map(drop)
+        self.call("make jobs ready", limit, self.worker.queue.promote()).await.map(drop)
     }
 
     async fn give_back(&mut self) {
@@ -233,35 +236,33 @@ impl WorkLoop {
         self.active.remove(&waiting);
         let queue = &self.worker.queue;
         let give_back =
-            until_answered("jobs are not given back yet", || queue.give_back_all(&waiting));
+            retry_until_answered("jobs are not given back yet", || queue.give_back_all(&waiting));
         match self.worker.stop.limit(SHARED_RECORD_LIMIT, Instant::now(), give_back).await {
-            Some(given) => self.summary.given_back += given.unwrap_or_default(),
+            Some(count) => self.summary.given_back += count.unwrap_or_default(),
             None => tracing::warn!("jobs that were not begun come back only when their lease ends"),
         }
     }
 
-    /// Returns whether there is nothing left to do, and nothing to come that it waits for.
-    fn is_over(&self) -> bool {
+    /// Returns whether no job is left, and the worker does not wait for more.
+    fn is_finished(&self) -> bool {
         let is_empty = self.running.is_empty() && self.waiting.is_empty() && self.done.is_empty();
         is_empty && (self.is_stopping || self.worker.until_empty && self.found_nothing)
     }
 }
 
-/// A job whose handler has come back.
+/// A job whose handler has returned.
 struct Attempt {
     job: ClaimedJob,
-    /// None: the handler is happy, and the job is still to be completed.
+    /// None if the handler has succeeded and the job is not completed yet.
     outcome: Option<JobOutcome>,
-    /// When the handler came back.
     ended_at: Instant,
 }
 
-/// One attempt at a job, in a task of its own.
 async fn attempt(handler: Handler, job: ClaimedJob) -> Attempt {
-    // What a panic leaves behind is dropped with the handler's future.
-    let ran = AssertUnwindSafe(async { handler(job.clone()).await }).catch_unwind().await;
+    // The state that a panic leaves behind is dropped with the handler's future.
+    let result = AssertUnwindSafe(async { handler(job.clone()).await }).catch_unwind().await;
     let ended_at = Instant::now();
-    let outcome = match ran {
+    let outcome = match result {
         Ok(Ok(())) => job.outcome().cloned(),
         Ok(Err(error)) => Some(fail(&job, error).await),
         Err(panic) => Some(fail(&job, format!("panicked: {}", message(&*panic))).await),
@@ -270,11 +271,11 @@ async fn attempt(handler: Handler, job: ClaimedJob) -> Attempt {
 }
 
 async fn fail(job: &ClaimedJob, error: String) -> JobOutcome {
-    // The end of its lease counts one, too.
+    // If the lease has ended, that counts as a failure too, so this one need not be counted.
     let is_expired = job.is_expired();
     let limit = if is_expired { STOP_GRACE } else { RECORD_LIMIT };
     let not_yet = format!("a failure of job {} is not counted yet", job.id());
-    let count = until_answered(not_yet, || job.fail(&error));
+    let count = retry_until_answered(not_yet, || job.fail(&error));
     match timeout(limit, count).await {
         Ok(Ok(next)) => JobOutcome::Failed { error, next },
         Ok(Err(error)) if error.is_lost() => job.outcome().cloned().unwrap_or(JobOutcome::Lost),

@@ -1,8 +1,8 @@
-//! How a worker is stopped, also while its database does not answer.
+//! The stop of a worker, which works also while its database does not answer.
 //!
 //! ```text
-//!   handle.stop() ──► what is asked for itself (claims, polls): STOP_GRACE more, then dropped
-//!                     what is to be told (results, what goes back): RECORD_LIMIT more, then left to the leases
+//!   handle.stop() ──► claims and polls: for STOP_GRACE, then dropped
+//!                     outcomes, and jobs that are given back: for RECORD_LIMIT, then left until their leases end
 //! ```
 
 use crate::error::Result;
@@ -10,25 +10,25 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// How long a worker that was stopped waits for a claim or a poll. A claim that is dropped gives back what it gets.
+/// How long a stopped worker waits for a claim or a poll. A dropped claim gives back its jobs.
 pub(super) const STOP_GRACE: Duration = Duration::from_secs(2);
 
-/// For how long it is tried to write down what became of a job.
+/// How long a worker tries to record the outcome of a job.
 pub(super) const RECORD_LIMIT: Duration = Duration::from_secs(30);
 
-/// The same where others may have to be told in that time as well.
+/// The limit while other jobs run, whose outcomes have to be recorded too.
 pub(super) const SHARED_RECORD_LIMIT: Duration = Duration::from_secs(10);
 
 pub(super) const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs work again until the database answers, or what fails would fail again.
-pub(super) async fn until_answered<T, W: Future<Output = Result<T>>>(
+/// Retries work until the database answers, or the work fails with an error that a retry would not change.
+pub(super) async fn retry_until_answered<T, W: Future<Output = Result<T>>>(
     not_yet: impl std::fmt::Display,
     work: impl Fn() -> W,
 ) -> Result<T> {
     loop {
         match work().await {
-            Err(error) if !error.is_lost() && !error.is_unfit() => {
+            Err(error) if !error.is_lost() && !error.is_unusable_schema() => {
                 tracing::warn!(%error, "{not_yet}");
                 sleep(RETRY_PAUSE).await;
             }
@@ -37,12 +37,12 @@ pub(super) async fn until_answered<T, W: Future<Output = Result<T>>>(
     }
 }
 
-/// Tells a worker to stop, and when it was told. Its clones are the same.
+/// The signal that stops a worker, and the time when it was sent. Clones share the signal.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StopSignal(watch::Sender<Option<Instant>>);
 
 impl StopSignal {
-    /// The first time counts.
+    /// Sends the signal. Only the first call has an effect.
     pub(super) fn send(&self) {
         self.0.send_if_modified(|sent| {
             let is_first = sent.is_none();
@@ -55,32 +55,33 @@ impl StopSignal {
         *self.0.borrow()
     }
 
-    /// Waits until it is sent; returns when that was.
+    /// Waits until the signal is sent, and returns the time.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
     pub(super) async fn received(&self) -> Instant {
         let mut receiver = self.0.subscribe();
-        // The sender is this one, so it is there.
+        // Never an error: `self` is the sender.
         let sent = receiver.wait_for(Option::is_some).await.ok().and_then(|sent| *sent);
         sent.unwrap_or_else(Instant::now)
     }
 
-    /// Runs work until `grace` after the signal, or after `since` if that is later. None: it was dropped.
+    /// Runs work until `grace` after the signal, or after `since` if that is later. Returns `None` if the work was dropped
+    /// then.
     pub(super) async fn limit<T>(
         &self,
         grace: Duration,
         since: Instant,
         work: impl Future<Output = T>,
     ) -> Option<T> {
-        let enough = async {
+        let deadline = async {
             let sent = self.received().await;
             sleep_until(sent.max(since) + grace).await;
         };
         tokio::select! {
             biased;
             done = work => Some(done),
-            () = enough => None,
+            () = deadline => None,
         }
     }
 }
@@ -91,20 +92,24 @@ mod tests {
     use std::future::{pending, ready};
 
     #[tokio::test(start_paused = true)]
-    async fn work_is_dropped_so_long_after_the_stop_or_what_came_later() {
-        let (stop, begun) = (StopSignal::default(), Instant::now());
+    async fn work_is_dropped_after_the_grace_period_of_a_stop() {
+        let (stop, started) = (StopSignal::default(), Instant::now());
         let grace = Duration::from_secs(10);
         let hang = |since| stop.limit(grace, since, pending::<()>());
-        let nobody_stops_it = tokio::time::timeout(100 * grace, hang(begun)).await;
-        assert!(nobody_stops_it.is_err() && stop.sent_at().is_none());
+        let without_stop = tokio::time::timeout(100 * grace, hang(started)).await;
+        assert!(without_stop.is_err() && stop.sent_at().is_none());
 
         stop.send();
         let sent = Instant::now();
-        assert_eq!((hang(begun).await, sent.elapsed()), (None, grace));
-        // Once more changes nothing.
+        assert_eq!((hang(started).await, sent.elapsed()), (None, grace));
+        // A second signal changes nothing.
         stop.send();
-        assert_eq!((hang(begun).await, sent.elapsed()), (None, grace));
+        assert_eq!((hang(started).await, sent.elapsed()), (None, grace));
         assert_eq!((hang(sent + grace).await, sent.elapsed()), (None, 2 * grace));
-        assert_eq!(stop.limit(grace, begun, ready(7)).await, Some(7), "what is there is taken");
+        assert_eq!(
+            stop.limit(grace, started, ready(7)).await,
+            Some(7),
+            "ready work must return its result"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Is every row there, and none too many? Counts chunks; reads only those where something is missing.
+//! Checks that a table has exactly its rows. Counts the rows of each chunk, and reads only chunks with missing rows.
 
 use super::chunk::RowRange;
 use super::fill::{count, missing};
@@ -8,31 +8,31 @@ use crate::sql::lock_table::Result;
 use hierlock_engine::Session;
 use parking_lot::Mutex;
 
-/// So many ranges are named; of more, only the number of rows.
+/// The maximum number of missing ranges in a [`TableCheck`].
 const MAX_NAMED_RANGES: usize = 1000;
-/// So many are kept in memory, as they come in chunk by chunk and not quite in order.
+/// The maximum number of missing ranges in memory. Sessions find them in any order, so more are collected than reported.
 const MAX_RANGES: usize = 100_000;
 
-/// What a lock table lacks, and what it has too many.
+/// The result of a check: missing and extra rows of a lock table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableCheck {
-    /// How many rows there are of each level, those too many not counted.
+    /// The number of existing rows of each level, without extra rows.
     pub rows: Vec<u64>,
-    /// How many each level must have.
+    /// The number of rows that each level must have.
     pub buckets: u64,
-    /// Which are missing, in order: the first thousand ranges of them.
+    /// The missing rows, in order: at most the first thousand ranges.
     pub missing: Vec<RowRange>,
-    /// How many rows are missing.
+    /// The number of missing rows.
     pub missing_rows: u64,
-    /// How many rows no client would lock: of a bucket or a level that there is not. They do no harm.
+    /// The number of rows of buckets or levels that do not exist. No client locks them, and they do no harm.
     pub extra_rows: u64,
-    /// Has provisioning come to its end?
+    /// Whether provisioning has completed.
     pub is_ready: bool,
 }
 
 impl TableCheck {
-    /// Returns whether it is ready, with nothing missing and nothing too many.
+    /// Returns whether the table is ready, without missing or extra rows.
     pub fn is_clean(&self) -> bool {
         self.is_ready && self.missing_rows == 0 && self.extra_rows == 0
     }
@@ -44,7 +44,7 @@ impl Provision {
         let is_ready = self.agreed_state(&mut session).await? == ProvisionState::Ready;
         let (levels, buckets) = (self.scheme.hierarchy.len(), self.scheme.buckets.count());
         let chunks = self.chunks(0, buckets);
-        // The rows that are there of each level, and the ranges that are not.
+        // The number of existing rows of each level, and the missing ranges.
         let found = Mutex::new((vec![u64::from(buckets); levels], Vec::new()));
         let all_found = &found;
         let check = |mut session: Session, chunk: RowRange| async move {
@@ -58,7 +58,7 @@ impl Provision {
             Ok(session)
         };
         self.for_each_chunk(chunks, ProvisionPhase::Checking, progress, check).await?;
-        // Rows that nobody locks, found by the key.
+        // Extra rows, found by the primary key.
         let table = self.scheme.quoted_table();
         let beyond = |level| format!("level = {level} AND bucket >= {buckets}");
         let mut extra_rows = 0;
@@ -74,7 +74,7 @@ impl Provision {
     }
 }
 
-/// In order, and neighbours as one: a range may go on in the next chunk.
+/// Sorts ranges and merges adjacent ones, since a range may continue in the next chunk.
 fn merge(mut ranges: Vec<RowRange>) -> Vec<RowRange> {
     ranges.sort_unstable_by_key(|range| (range.level, range.first));
     ranges.dedup_by(|next, one| {
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_become_one() {
+    fn adjacent_ranges_are_merged() {
         let range = |level, first, last| RowRange { level, first, last };
         let found = vec![range(1, 10, 19), range(0, 30, 39), range(1, 0, 9), range(1, 21, 21)];
         assert_eq!(merge(found), [range(0, 30, 39), range(1, 0, 19), range(1, 21, 21)]);

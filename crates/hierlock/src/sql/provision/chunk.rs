@@ -1,8 +1,8 @@
-//! Which rows there must be, cut into chunks. Pure.
+//! The rows of a striped table, in chunks. Pure code.
 
 use std::fmt;
 
-/// Rows of one level that follow each other, both ends included.
+/// A range of rows of one level, both ends included.
 ///
 /// ```
 /// use hierlock::sql::RowRange;
@@ -20,7 +20,7 @@ pub struct RowRange {
 }
 
 impl RowRange {
-    /// Returns how many rows it has.
+    /// Returns the number of rows.
     pub fn rows(&self) -> u64 {
         u64::from(self.last) - u64::from(self.first) + 1
     }
@@ -37,13 +37,13 @@ impl fmt::Display for RowRange {
     }
 }
 
-/// The same buckets of every level, in chunks that are numbered in the order of the primary key.
+/// A range of buckets on every level, in chunks that are numbered in the order of the primary key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunks {
     pub(super) levels: usize,
-    /// The first bucket, and the first that is too many.
+    /// The first bucket, and the first after the range.
     pub(super) buckets: (u32, u32),
-    /// How many rows a chunk has, but for the last of a level.
+    /// The number of rows of a chunk. The last chunk of a level may have fewer.
     pub(super) size: u32,
 }
 
@@ -70,15 +70,15 @@ impl Chunks {
     }
 }
 
-/// What is missing of a range, given what is there in ascending order.
+/// Returns the gaps in a range, from the existing buckets in ascending order.
 pub(super) fn gaps(range: RowRange, there: impl IntoIterator<Item = u64>) -> Vec<RowRange> {
     let RowRange { level, first, last } = range;
     let mut gaps = Vec::new();
-    // Wider than a bucket: one after the last may be.
+    // 64 bits, because the bucket after the last one may not fit into 32.
     let mut expected = u64::from(first);
     for bucket in there.into_iter().chain([u64::from(last) + 1]) {
         if bucket > expected {
-            // Both are between the two ends, which are 32 bits wide.
+            // Both are inside the range, so they fit into 32 bits.
             gaps.push(RowRange { level, first: expected as u32, last: (bucket - 1) as u32 });
         }
         expected = bucket + 1;
@@ -93,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn chunks_are_every_row_once_in_order(
+        fn chunks_contain_every_row_once_in_order(
             levels in 1..5_usize, first in 0..50_u32, count in 0..200_u32, size in 1..60_u32
         ) {
             let chunks = Chunks { levels, buckets: (first, first + count), size };
@@ -110,7 +110,7 @@ mod tests {
         }
 
         #[test]
-        fn gaps_are_what_is_not_there(
+        fn gaps_are_exactly_the_missing_rows(
             first in 0..20_u32, count in 1..40_u32, keep in prop::collection::vec(any::<bool>(), 60)
         ) {
             let range = RowRange { level: 1, first, last: first + count - 1 };
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_bucket_there_can_be_is_no_overflow() {
+    fn the_largest_bucket_does_not_overflow() {
         let end = 0x7fff_ffff;
         let chunks = Chunks { levels: 2, buckets: (0, end), size: 1_000_000 };
         assert_eq!(chunks.iter().map(|chunk| chunk.rows()).sum::<u64>(), chunks.rows());

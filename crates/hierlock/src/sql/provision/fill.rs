@@ -1,12 +1,12 @@
-//! Filling a table: chunks in the order of the primary key, each a transaction, by several sessions.
+//! Fills a table: several sessions insert chunks in the order of the primary key, each in its own transaction.
 //!
-//! | server | how | why |
+//! | server | statement | reason |
 //! |---|---|---|
-//! | MySQL | `INSERT … SELECT` of two recursive table expressions, joined | nothing is sent but the two ends |
-//! | MariaDB | `INSERT … SELECT` of its `seq_A_to_B`, where it has that | the same, without a temporary table |
-//! | PostgreSQL | `COPY`, into a table whose primary key is made last | an index is built faster than it grows |
+//! | MySQL | `INSERT … SELECT` of two joined recursive table expressions | only the ends of the range are sent |
+//! | MariaDB | `INSERT … SELECT` of `seq_A_to_B`, if the engine exists | the same, without a temporary table |
+//! | PostgreSQL | `COPY` into a table whose primary key is created last | building an index is faster than growing it |
 //!
-//! `bench` compares them with other ways.
+//! `bench` compares them with other statements.
 
 use super::chunk::{Chunks, RowRange, gaps};
 use super::rate_limit::RateLimit;
@@ -19,15 +19,15 @@ use hierlock_engine::{ErrorClass, Session};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// A shorter gap is not worth a statement of its own.
+/// The number of rows from which a gap has a statement of its own. Rows of shorter gaps are listed one by one.
 const MIN_RANGE_ROWS: u64 = 64;
-/// How many rows are listed in one statement.
+/// The maximum number of listed rows in one statement.
 const MAX_LISTED_ROWS: usize = 5000;
-/// How often a chunk that met someone else is tried.
+/// The number of attempts to insert a chunk that conflicts with another session.
 const MAX_TRIES: usize = 20;
 
 impl Provision {
-    /// Fills what is missing, which is all of an empty table. Returns how many rows that was.
+    /// Inserts the missing rows. Inserts all rows without a search if the table is empty. Returns the number of new rows.
     pub(super) async fn fill(
         &self,
         chunks: Chunks,
@@ -47,7 +47,7 @@ impl Provision {
         Ok(all_inserted.into_inner())
     }
 
-    /// Does something with each chunk, on several sessions at the same time.
+    /// Calls `work` for each chunk, on several sessions at the same time.
     pub(super) async fn for_each_chunk<W: Future<Output = Result<Session>>>(
         &self,
         chunks: Chunks,
@@ -86,15 +86,19 @@ impl Provision {
             return Ok(0);
         }
         limit.wait(rows).await;
+        let met_someone = |error: &sqlx::Error| {
+            let class = ErrorClass::of(error);
+            class == ErrorClass::Deadlock || class.is_not_granted()
+        };
         let mut tries = 0;
         let inserted = loop {
             tries += 1;
             match insert(session, scheme, self.series, &missing).await {
-                Err(error) if tries < MAX_TRIES && is_transient(&error) => {}
+                Err(error) if tries < MAX_TRIES && met_someone(&error) => {}
                 inserted => break inserted?,
             }
         };
-        // Someone else's rows do as well as ours, if they are there.
+        // If another session has inserted some of the rows, all of them must exist now.
         if inserted != rows && count_range(session, scheme, chunk).await? != chunk.rows() {
             let table = scheme.rows_table();
             return Err(LockTableError::Unfit(format!(
@@ -105,31 +109,26 @@ impl Provision {
     }
 }
 
-fn is_transient(error: &sqlx::Error) -> bool {
-    let class = ErrorClass::of(error);
-    class == ErrorClass::Deadlock || class.is_not_granted()
-}
-
-/// Asks for numbers, one in each row.
+/// Runs a query that returns a number in each row.
 async fn ask_numbers(session: &mut Session, sql: &str) -> Result<Vec<u64>> {
     let rows = session.rows(sql).await?;
     let numbers: Option<Vec<u64>> = rows.iter().map(|row| row[0].parse().ok()).collect();
     numbers.ok_or(LockTableError::Unreadable("it has answered with something else than numbers"))
 }
 
-/// Asks for one number.
+/// Runs a query that returns one number.
 pub(super) async fn count(session: &mut Session, sql: &str) -> Result<u64> {
     let number = ask_numbers(session, sql).await?.first().copied();
     number.ok_or(LockTableError::Unreadable("it has counted nothing, and not said 0"))
 }
 
-/// How many rows of a range are there.
+/// Returns the number of existing rows of a range.
 async fn count_range(session: &mut Session, scheme: &Scheme, range: RowRange) -> Result<u64> {
     let (table, within) = (scheme.quoted_table(), within(range));
     count(session, &format!("SELECT COUNT(*) FROM {table} WHERE {within}")).await
 }
 
-/// What is missing of a chunk. Its rows are read only if some are there and some are not.
+/// Returns the missing rows of a chunk. Reads the rows only if some exist and some do not.
 pub(super) async fn missing(
     session: &mut Session,
     scheme: &Scheme,
@@ -151,14 +150,14 @@ pub(super) fn within(range: RowRange) -> String {
     format!("level = {level} AND bucket BETWEEN {first} AND {last}")
 }
 
-/// Inserts these rows, of which none is there as far as is known.
+/// Inserts rows that were missing a moment ago.
 async fn insert(
     session: &mut Session,
     scheme: &Scheme,
     series: Series,
     missing: &[RowRange],
-) -> Result<u64, sqlx::Error> {
-    // First as if none were there, which is faster.
+) -> sqlx::Result<u64> {
+    // A statement that fails at an existing row is faster, so it is tried first.
     let hopeful = match scheme.dialect {
         Dialect::Postgres => {
             let table = scheme.quoted_table();
@@ -178,11 +177,11 @@ async fn insert(
     }
 }
 
-/// Runs statements one after the other; returns how many rows they changed.
+/// Runs statements one after the other. Returns the number of changed rows.
 pub(super) async fn run_all(
     session: &mut Session,
     statements: impl IntoIterator<Item = String>,
-) -> Result<u64, sqlx::Error> {
+) -> sqlx::Result<u64> {
     let mut affected = 0;
     for sql in statements {
         affected += session.affected(&sql).await?;
@@ -190,10 +189,10 @@ pub(super) async fn run_all(
     Ok(affected)
 }
 
-/// Rows as COPY reads them.
+/// Returns the rows as input of COPY.
 fn text(ranges: &[RowRange]) -> Vec<u8> {
     let rows: u64 = ranges.iter().map(RowRange::rows).sum();
-    // At most ten digits, a level, a tab and a line's end; usually fewer.
+    // The level, a tab, up to ten digits and the end of the line: usually fewer than 11 bytes.
     let mut text = String::with_capacity(rows as usize * 11);
     for range in ranges {
         for bucket in range.first..=range.last {
@@ -204,7 +203,7 @@ fn text(ranges: &[RowRange]) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// What inserts these rows; those that are there stay.
+/// Returns the statements that insert these rows and skip existing ones.
 pub(super) fn inserts(scheme: &Scheme, series: Series, ranges: &[RowRange]) -> Vec<String> {
     let is_long =
         |range: &&RowRange| scheme.dialect == Dialect::Postgres || range.rows() >= MIN_RANGE_ROWS;

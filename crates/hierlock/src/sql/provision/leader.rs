@@ -1,4 +1,4 @@
-//! The one who changes a lock table: the session that leads, and what it finds there.
+//! The leader: the only session that may change a lock table, and its checks of the existing tables.
 
 use super::{ANSWER_LIMIT, Provision};
 use crate::error::{Error, SqlError};
@@ -6,15 +6,15 @@ use crate::sql::lock_table::{self, LockTableError, Result, RowTable};
 use crate::sql::{Agreement, Dialect, ProvisionState, Strategy};
 use hierlock_engine::{ErrorClass, Session};
 
-/// The lock of the leader: two that change one table at the same time would undo each other's work.
+/// The lock of the leader. Two provisioners that change one table at the same time would undo each other's work.
 const LEADER_LOCK: &str = "hierlock provision";
-/// The lock of all who fill, on PostgreSQL: one whose client was killed may still be about to commit.
+/// The lock of all sessions that fill, on PostgreSQL. The session of a killed client may still commit.
 const FILLER_LOCK: &str = "hierlock fill";
-/// For how many seconds these locks are waited for. Those of a killed client are free in no time.
+/// The limit for these locks in seconds. The server soon releases those of a killed client.
 const LOCK_WAIT: u32 = 10;
 
 impl Provision {
-    /// Opens a session that may take its time.
+    /// Opens a session with a long answer limit.
     pub(super) async fn session(&self) -> Result<Session> {
         let session = Session::connect_alone(&self.address, self.answer_limit).await;
         let mut session = session.map_err(Error::from)?;
@@ -25,13 +25,13 @@ impl Provision {
         Ok(session)
     }
 
-    /// Opens a session to lead with. Nobody else leads while it is there.
+    /// Opens the session of the leader, which has the leader's lock until it ends. Fails if there is another leader.
     pub(super) async fn leader(&self) -> Result<Session> {
         let mut leader = self.session().await?;
         let is_leader = match self.scheme.dialect {
             Dialect::Postgres => self.lock_on_postgres(&mut leader).await?,
             _ => {
-                // A name has at most 64 characters, and is the server's, not the database's.
+                // The name is valid on the whole server, so it contains the database. It has at most 64 characters.
                 let space = self.scheme.spaces()[0];
                 let place = format!("SHA2(CONCAT(DATABASE(), '/{space}'), 256)");
                 let name = format!("CONCAT('{LEADER_LOCK} ', LEFT({place}, 40))");
@@ -47,7 +47,7 @@ impl Provision {
         Ok(leader)
     }
 
-    async fn lock_on_postgres(&self, leader: &mut Session) -> Result<bool, sqlx::Error> {
+    async fn lock_on_postgres(&self, leader: &mut Session) -> sqlx::Result<bool> {
         let (lead, fill) = (self.key(LEADER_LOCK), self.key(FILLER_LOCK));
         leader.run(&format!("SET lock_timeout = '{LOCK_WAIT}s'")).await?;
         for key in [&lead, &fill] {
@@ -61,7 +61,7 @@ impl Provision {
         Ok(true)
     }
 
-    /// Opens a session to fill with, under a leader.
+    /// Opens a session that fills the table.
     pub(super) async fn filler(&self) -> Result<Session> {
         let mut session = self.session().await?;
         if self.scheme.dialect == Dialect::Postgres {
@@ -71,13 +71,13 @@ impl Provision {
         Ok(session)
     }
 
-    /// Two numbers: such keys are never those of a node, which are one.
+    /// Returns an advisory key of two numbers. The keys of nodes are one number, so they differ.
     fn key(&self, name: &str) -> String {
         format!("hashtext('{name}'), hashtext('{}')", self.scheme.spaces()[0])
     }
 
-    /// Returns the stored agreement. If a change of the bucket count was cut short between the table and the agreement, the
-    /// table is right, for the name of its fence is what clients go by.
+    /// Returns the stored agreement. If a change of the bucket count was interrupted between the table and the agreement,
+    /// corrects the agreement: the name of the fence column decides which clients can lock.
     pub(super) async fn read_agreement(&self, leader: &mut Session) -> Result<Option<Agreement>> {
         let stored = lock_table::read(leader, &self.scheme).await?;
         let table = RowTable::find(leader, &self.scheme).await?;
@@ -92,7 +92,7 @@ impl Provision {
         Ok(Some(stored))
     }
 
-    /// Fails if a stored agreement is not what we would make. Whether it is ready does not matter.
+    /// Fails if a stored agreement differs from this scheme. Ignores its state.
     pub(super) fn check_agreement(&self, stored: &Agreement) -> Result<()> {
         let stored = Agreement { state: ProvisionState::Ready, ..stored.clone() };
         let Some(mut why) = self.scheme.difference(&stored) else { return Ok(()) };
@@ -104,7 +104,7 @@ impl Provision {
         Err(LockTableError::Unfit(why))
     }
 
-    /// A table that is there although nobody has agreed on it must be as ours would be.
+    /// Fails if there is a table without an agreement that does not fit this scheme.
     pub(super) async fn check_table(&self, leader: &mut Session) -> Result<()> {
         let Some(table) = RowTable::find(leader, &self.scheme).await? else { return Ok(()) };
         let (name, fence) = (self.scheme.rows_table(), self.scheme.fence());
@@ -119,7 +119,7 @@ impl Provision {
         Ok(())
     }
 
-    /// Returns the state of what is there and agreed upon.
+    /// Returns the state of the stored agreement. Fails if there is no table, or the agreement differs from this scheme.
     pub(super) async fn agreed_state(&self, session: &mut Session) -> Result<ProvisionState> {
         let stored = lock_table::read(session, &self.scheme).await?;
         let stored = stored.ok_or_else(|| self.scheme.no_table())?;

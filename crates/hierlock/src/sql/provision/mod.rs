@@ -1,14 +1,14 @@
-//! Making the rows that clients lock: filling, checking, adding, and changing how many there are.
+//! Provisioning: creates the rows that clients lock, checks them, adds some, and changes their number.
 //!
 //! ```text
-//!   leader: one session, of which there is one at a time (a lock of the server's own)
+//!   leader: one session at a time, by a user-level or advisory lock of the server
 //!     │  agreement `filling` ─► table ─► rows ─► agreement `ready`
 //!     ▼
 //!   fill: chunks in the order of the primary key ─► a few sessions, each chunk a transaction
 //! ```
 //!
-//! Clients refuse to connect until the agreement is `ready`, so nobody meets a table that is half full. Every step may
-//! be done twice, so whoever was killed is simply started again.
+//! Clients refuse to connect until the agreement is `ready`, so no client uses a table that is half full. Every step can be
+//! repeated, so a provisioner that was killed is simply started again.
 
 mod check;
 mod chunk;
@@ -24,7 +24,7 @@ pub use check::TableCheck;
 pub use chunk::RowRange;
 pub use report::{Prediction, ProvisionPhase, ProvisionProgress, ProvisionReport};
 
-use super::lock_table::{self, LockTableError, RowTable};
+use super::lock_table::{self, LockTableError, Result as TableResult, RowTable};
 use super::statement::{Literal as _, hex};
 use super::{Dialect, LockServer, Options, Scheme, Strategy};
 use crate::error::UrlError;
@@ -36,21 +36,21 @@ use series::Series;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// How long one chunk, or making an index, may take.
+/// The limit for one statement, such as the INSERT of a chunk or the creation of the index.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3600);
-/// How many rows are one transaction.
+/// The number of rows in one transaction.
 const DEFAULT_CHUNK_ROWS: u32 = 100_000;
-/// The most: what is missing of a chunk is found in memory.
+/// The limit is for memory: the existing rows of a chunk are read to find the missing ones.
 const MAX_CHUNK_ROWS: u32 = 1_000_000;
 /// Measured to be the fastest, or as fast as more; see `bench`.
 const DEFAULT_CONNECTIONS: usize = 2;
-/// How many nodes are added by one statement.
+/// The number of nodes that one statement adds.
 const MAX_ADDED_NODES: usize = 1000;
 
-/// Told how far it has come.
+/// A callback for progress.
 type OnProgress<'a> = &'a (dyn Fn(ProvisionProgress) + Send + Sync);
 
-/// Makes the rows that clients of a server lock, checks them, and changes how many there are.
+/// Creates the rows that clients of a server lock, checks them, and changes their number.
 ///
 /// ```no_run
 /// # async fn provision() -> hierlock::Result<()> {
@@ -66,33 +66,33 @@ type OnProgress<'a> = &'a (dyn Fn(ProvisionProgress) + Send + Sync);
 /// ```
 ///
 /// # Cancel safety
-/// Dropped before its end, any of its calls leaves what was done so far, and the server may finish the statement it is
-/// at. Called again, it goes on from there.
+/// If the future of a call is dropped, its work so far remains, and the server may complete the current statement. The same
+/// call then continues from there.
 #[derive(Debug)]
 pub struct Provision {
     address: ServerAddress,
     answer_limit: Duration,
     scheme: Scheme,
     series: Series,
-    /// Was the bucket count taken from the server, or left to us?
+    /// Whether the bucket count is that of the table. False if the URL names it.
     follows: bool,
     connections: usize,
     chunk_rows: u32,
     max_rows_per_second: Option<u64>,
     warnings: Vec<String>,
-    /// For adding nodes.
+    /// The session for adding nodes.
     idle: tokio::sync::Mutex<Option<Session>>,
 }
 
 impl Provision {
-    /// Makes sure that the server is there and fit. Nothing is changed yet.
+    /// Connects to a server and checks it. Changes nothing yet.
     ///
     /// The URL is that of [`Hierlock::connect`](crate::Hierlock::connect). Without `buckets=` the count is that of the
     /// table, if there is one.
     ///
     /// # Errors
-    /// A URL that cannot be read, a server that cannot be reached or used. Also advisory keys, which PostgreSQL has by
-    /// default: they need no rows, and clients that agreed on rows would shut out those who lock keys.
+    /// The URL is invalid, or the server cannot be reached or used. Also fails for advisory keys, the default on PostgreSQL:
+    /// they need no rows, and an agreement on rows would lock out clients with advisory keys.
     pub async fn connect(url: &str, hierarchy: Hierarchy) -> Result<Self> {
         let server = LockServer::parse(url, Options::default(), hierarchy)?;
         let LockServer { address, mut scheme, follows, settings } = server;
@@ -125,44 +125,29 @@ impl Provision {
         })
     }
 
-    /// Sets on how many connections rows are filled and counted; by default 2.
-    pub fn connections(mut self, connections: usize) -> Self {
-        self.connections = connections.max(1);
-        self
+    setters! {
+        /// Sets the number of connections that fill and count rows. By default 2.
+        connections(connections: usize) => connections: connections.max(1);
+        /// Sets the number of rows in one transaction, up to a million. By default 100,000.
+        chunk_rows(rows: u32) => chunk_rows: rows.clamp(1, MAX_CHUNK_ROWS);
+        /// Sets the maximum number of rows written per second. By default unlimited.
+        max_rows_per_second(rows: Option<u64>) => max_rows_per_second: rows;
     }
 
-    /// Sets how many rows are one transaction, up to a million; by default 100,000.
-    pub fn chunk_rows(mut self, rows: u32) -> Self {
-        self.chunk_rows = rows.clamp(1, MAX_CHUNK_ROWS);
-        self
+    getters! { self:
+        /// Returns warnings about the server.
+        warnings -> &[String] = &self.warnings;
+        /// Returns the scheme that all clients will share.
+        scheme -> &Scheme = &self.scheme;
+        /// Returns the estimated size of the table.
+        prediction -> Prediction = Prediction::of(&self.scheme);
     }
 
-    /// Sets how many rows a second are written at most; by default as many as the server can.
-    pub fn max_rows_per_second(mut self, rows: Option<u64>) -> Self {
-        self.max_rows_per_second = rows;
-        self
-    }
-
-    /// Returns what a person should know of the server before using it.
-    pub fn warnings(&self) -> &[String] {
-        &self.warnings
-    }
-
-    /// Returns what all clients will have to agree about.
-    pub fn scheme(&self) -> &Scheme {
-        &self.scheme
-    }
-
-    /// Returns how large the table becomes.
-    pub fn prediction(&self) -> Prediction {
-        Prediction::of(&self.scheme)
-    }
-
-    /// Makes the tables and fills them, or goes on with that. Where everything is there, nothing is done.
+    /// Creates the tables and fills them, or continues that. Does nothing if all rows exist.
     ///
     /// # Errors
-    /// The table is there for other levels, another strategy or another number of buckets; someone else is provisioning
-    /// it; or the server fails.
+    /// The table exists for other levels, another strategy or another number of buckets; another provisioner is running; or
+    /// the server fails.
     pub async fn run(
         &self,
         progress: impl Fn(ProvisionProgress) + Send + Sync,
@@ -173,8 +158,8 @@ impl Provision {
         Ok(ProvisionReport { rows, inserted, deleted: 0, elapsed: begun.elapsed() })
     }
 
-    /// Makes the tables, and returns how many rows were missing.
-    async fn make_tables(&self, progress: OnProgress<'_>) -> Result<u64, LockTableError> {
+    /// Creates and fills the tables. Returns the number of inserted rows.
+    async fn make_tables(&self, progress: OnProgress<'_>) -> TableResult<u64> {
         let is_striped = self.scheme.strategy == Strategy::Striped;
         let mut leader = self.leader().await?;
         lock_table::make_meta(&mut leader).await?;
@@ -192,19 +177,15 @@ impl Provision {
         Ok(0)
     }
 
-    /// Makes what is missing of striped rows, and says that all is ready.
-    async fn finish(
-        &self,
-        leader: &mut Session,
-        progress: OnProgress<'_>,
-    ) -> Result<u64, LockTableError> {
+    /// Inserts the missing striped rows, and sets the agreement to `ready`. Returns the number of inserted rows.
+    async fn finish(&self, leader: &mut Session, progress: OnProgress<'_>) -> TableResult<u64> {
         let scheme = &self.scheme;
         let table = RowTable::find(leader, scheme).await?;
         let is_empty = table.is_none();
-        // Not where rows must come slowly, as the primary key comes all at once.
+        // Not with a rate limit, because the creation of the primary key has no such limit.
         let is_key_last = scheme.dialect == Dialect::Postgres && self.max_rows_per_second.is_none();
         match table {
-            // It was cut short. What is missing is found by the key.
+            // An earlier run was interrupted. The search for missing rows needs the key.
             Some(table) if !table.has_key => self.add_key(leader, progress).await?,
             Some(_) => {}
             None => {
@@ -226,11 +207,7 @@ impl Provision {
         Ok(inserted)
     }
 
-    async fn add_key(
-        &self,
-        leader: &mut Session,
-        progress: OnProgress<'_>,
-    ) -> Result<(), LockTableError> {
+    async fn add_key(&self, leader: &mut Session, progress: OnProgress<'_>) -> TableResult<()> {
         let total = self.prediction().rows;
         progress(ProvisionProgress { phase: ProvisionPhase::Indexing, done: total, total });
         let table = self.scheme.quoted_table();
@@ -238,10 +215,8 @@ impl Provision {
         Ok(())
     }
 
-    /// Counts the rows and names what is missing. Nothing is changed.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run); also rows by ID, of which nobody knows which there must be.
+    /// Counts the rows and lists the missing ones. Changes nothing. Fails as [`run`](Self::run), and for rows by ID, whose
+    /// expected number is unknown.
     pub async fn check(
         &self,
         progress: impl Fn(ProvisionProgress) + Send + Sync,
@@ -250,10 +225,8 @@ impl Provision {
         self.named(self.check_rows(&progress)).await
     }
 
-    /// Fills exactly what is missing, while clients lock the rest: [`run`](Self::run) for a table that is there.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run); also if there is no table yet.
+    /// Inserts the missing rows while clients lock the others: [`run`](Self::run) for an existing table. Fails if there is
+    /// no table.
     pub async fn repair(
         &self,
         progress: impl Fn(ProvisionProgress) + Send + Sync,
@@ -267,10 +240,8 @@ impl Provision {
         self.run(progress).await
     }
 
-    /// Changes how many buckets a level has, while clients lock. Those whose URL names no count follow.
-    ///
-    /// # Errors
-    /// Not striped rows, no table yet, or as [`run`](Self::run).
+    /// Changes the number of buckets of a level while clients lock. Clients whose URL names no count adopt the new one. Fails
+    /// as [`run`](Self::run), and if rows are not striped or there is no table.
     pub async fn rebucket(
         &self,
         buckets: Buckets,
@@ -283,10 +254,8 @@ impl Provision {
         Ok(ProvisionReport { rows, inserted, deleted, elapsed: begun.elapsed() })
     }
 
-    /// Adds rows for nodes and all above them, and returns how many are new: for whoever makes a node, with rows by ID.
-    ///
-    /// # Errors
-    /// Striped rows, which are for all nodes; a node too deep for the tree; no table yet.
+    /// Inserts rows by ID for nodes and their ancestors, and returns the number of new rows. Programs call it when they
+    /// create nodes. Fails for striped rows, which serve all nodes, for a node too deep for the tree, and without a table.
     pub async fn add(&self, nodes: &[Target]) -> Result<u64> {
         if !self.scheme.strategy.is_by_id() {
             return Err(UrlError::NotById { strategy: self.scheme.strategy.name() }.into());
@@ -298,7 +267,7 @@ impl Provision {
         }
         let all = Vec::from_iter(all);
         let mut idle = self.idle.lock().await;
-        // One that was lost while it was idle is replaced, once: what is there already is not added again.
+        // If the idle session was lost, the call is repeated once on a new one. Existing rows are not inserted again.
         if let Some(mut session) = idle.take()
             && let Ok(added) = self.add_on(&mut session, &all).await
         {
@@ -312,16 +281,16 @@ impl Provision {
     }
 
     /// Adds the name of the server to an error.
-    async fn named<T>(&self, work: impl Future<Output = Result<T, LockTableError>>) -> Result<T> {
+    async fn named<T>(&self, work: impl Future<Output = TableResult<T>>) -> Result<T> {
         work.await.map_err(|error| error.at(&self.address))
     }
 
-    async fn add_on(&self, session: &mut Session, nodes: &[Target]) -> Result<u64, LockTableError> {
+    async fn add_on(&self, session: &mut Session, nodes: &[Target]) -> TableResult<u64> {
         self.agreed_state(session).await?;
         let (table, hex_key) = (self.scheme.quoted_table(), self.scheme.hex_key());
         let mut added = 0;
         for nodes in nodes.chunks(MAX_ADDED_NODES) {
-            // Inserting a row that is there would wait for whoever has locked it.
+            // The INSERT of an existing row would wait for the holder of its lock.
             let key = |node: &Target| node.key().into_bytes().literal(self.scheme.dialect);
             let keys = nodes.iter().map(key).collect::<Vec<_>>().join(", ");
             let sql = format!("SELECT {hex_key} FROM {table} WHERE lock_key IN ({keys})");
@@ -336,8 +305,8 @@ impl Provision {
         Ok(added)
     }
 
-    /// Returns everything that [`run`](Self::run) does as SQL for the server's own client. Run twice, it does nothing
-    /// the second time.
+    /// Returns an SQL script for the server's own client with the same effect as [`run`](Self::run). A second run of the
+    /// script changes nothing.
     pub fn print_sql(&self) -> String {
         let chunks = self.chunks(0, self.scheme.buckets.count());
         script::script(&self.scheme, self.series, chunks)
@@ -354,7 +323,7 @@ impl Provision {
     }
 
     fn chunks(&self, first: u32, end: u32) -> Chunks {
-        // Smooth, where it is to be slow: some chunks a second.
+        // With a rate limit, small chunks spread the rows evenly: eight a second.
         let smooth = self.max_rows_per_second.map_or(u64::MAX, |rate| (rate / 8).max(1));
         let size = u64::from(self.chunk_rows).min(smooth) as u32;
         Chunks { levels: self.scheme.hierarchy.len(), buckets: (first, end), size }

@@ -1,10 +1,11 @@
-//! No more rows a second than asked.
+//! A limit of rows per second.
 
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-/// Rows leave one chunk after the other, each after the time that the one before was worth.
+/// Delays chunks, so that their rows do not exceed a rate. After a chunk, the next one waits for the time that its rows take
+/// at that rate.
 pub(super) struct RateLimit {
     rows_per_second: Option<u64>,
     next: Mutex<Instant>,
@@ -15,7 +16,7 @@ impl RateLimit {
         Self { rows_per_second, next: Mutex::new(Instant::now()) }
     }
 
-    /// Waits until so many rows may go.
+    /// Waits until the next chunk may start, and reserves the time for its `rows`.
     pub(super) async fn wait(&self, rows: u64) {
         let Some(rate) = self.rows_per_second else { return };
         let mut next = self.next.lock().await;
@@ -30,7 +31,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn so_many_rows_a_second_whoever_asks() {
+    async fn all_callers_share_one_rate_limit() {
         let limit = RateLimit::new(Some(1000));
         let begun = Instant::now();
         let ten_chunks = async || {
@@ -38,7 +39,7 @@ mod tests {
                 limit.wait(100).await;
             }
         };
-        // Two that take turns share the limit.
+        // Two callers run at the same time.
         tokio::join!(ten_chunks(), ten_chunks());
         assert_eq!(begun.elapsed().as_millis(), 1900, "the last of 20 chunks leaves after 19");
         let begun = Instant::now();

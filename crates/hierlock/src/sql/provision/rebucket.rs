@@ -1,21 +1,22 @@
-//! Another number of buckets, while clients lock.
+//! Changes the number of buckets while clients lock.
 //!
-//! Two clients that count differently would lock different rows for one node. So at every moment exactly one count works:
-//! that in the name of the fence, which every statement that locks names.
+//! Two clients with different counts would lock different rows for one node. So at every moment exactly one count works: the
+//! one in the name of the fence column, which every lock statement names.
 //!
 //! ```text
 //!   grow:    fill the new rows ─► rename the fence ─► write the agreement
 //!   shrink:                       rename the fence ─► write the agreement ─► delete the surplus
 //! ```
 //!
-//! 1. Rows of buckets that nobody counts to are not locked by anybody, so filling them disturbs nobody.
-//! 2. Renaming a column waits until every transaction that has touched the table has ended: no lock taken with the old
-//!    count is left. From then on the old count is an unknown column.
-//! 3. A client whose statement fails so reads the agreement again and follows it, or fails, if its URL names the count.
-//! 4. Stopped at any point, the same call goes on from there. MySQL and MariaDB cannot rename and write at once; between
-//!    the two the table says what is right.
+//! 1. No client locks rows beyond its bucket count, so filling the new rows disturbs no client.
+//! 2. RENAME COLUMN waits until every transaction that has used the table has ended. So no lock with the old count is left.
+//!    From then on the old count is an unknown column.
+//! 3. A client whose statement fails with an unknown column reads the agreement again and adopts it. If its URL names the
+//!    count, it fails.
+//! 4. If the change is interrupted at any point, the same call continues it. MySQL and MariaDB cannot rename the column and
+//!    write the agreement in one transaction. In between, the name of the column is right.
 //!
-//! While the renaming waits, those who come later wait behind it. So it does not wait long, gives way, and tries again.
+//! While RENAME COLUMN waits, new lock statements wait behind it. So it waits only for a short time, pauses, and tries again.
 
 use super::fill::{count, within};
 use super::rate_limit::RateLimit;
@@ -26,14 +27,15 @@ use crate::sql::{Agreement, Dialect, ProvisionState};
 use hierlock_engine::{ErrorClass, Session};
 use std::time::Duration;
 
-/// For how many seconds others wait behind the renaming: at first, and at most. Less than `silence_ms` of a client.
+/// The first and the longest wait of RENAME COLUMN, in seconds. Clients wait behind it, so it is shorter than their
+/// `silence_ms`.
 const FIRST_LOCK_WAIT: u32 = 1;
 const MAX_LOCK_WAIT: u32 = 4;
-/// How long the way is free for others before the next try.
+/// The pause before the next attempt, in which clients can lock.
 const RETRY_PAUSE: Duration = Duration::from_millis(300);
 
 impl Provision {
-    /// Returns how many rows were inserted, and how many deleted.
+    /// Changes the number of buckets. Returns the numbers of inserted and deleted rows.
     pub(super) async fn change_buckets(
         &self,
         new: Buckets,
@@ -42,7 +44,7 @@ impl Provision {
         let mut leader = self.leader().await?;
         let stored =
             self.read_agreement(&mut leader).await?.ok_or_else(|| self.scheme.no_table())?;
-        // Whoever says what the count was, or is to be, must be right about it.
+        // A count in the URL must be the old or the new one.
         let (old, asked) = (stored.buckets, self.scheme.buckets.count());
         if !self.follows && asked != old && asked != new.count() {
             return Err(LockTableError::Unfit(self.scheme.difference(&stored).unwrap_or_default()));
@@ -68,7 +70,7 @@ impl Provision {
         Ok((inserted, deleted))
     }
 
-    /// Renames the fence and writes the agreement.
+    /// Renames the fence column and writes the agreement.
     async fn rename_fence(
         &self,
         leader: &mut Session,
@@ -93,17 +95,14 @@ impl Provision {
             if self.scheme.dialect == Dialect::Postgres {
                 leader.run("ROLLBACK").await?;
             }
-            progress(ProvisionProgress {
-                phase: ProvisionPhase::WaitingForHolders,
-                done: 0,
-                total: 0,
-            });
+            let phase = ProvisionPhase::WaitingForHolders;
+            progress(ProvisionProgress { phase, done: 0, total: 0 });
             seconds = (seconds * 2).min(MAX_LOCK_WAIT);
             tokio::time::sleep(RETRY_PAUSE).await;
         }
     }
 
-    /// Deletes the rows of buckets that nobody counts to any more; returns how many.
+    /// Deletes the rows beyond the bucket count. Returns their number.
     async fn delete_surplus(&self, leader: &mut Session, progress: OnProgress<'_>) -> Result<u64> {
         let (table, buckets) = (self.scheme.quoted_table(), self.scheme.buckets.count());
         let mut end = u64::from(buckets);
@@ -119,7 +118,7 @@ impl Provision {
             limit.wait(chunk.rows()).await;
             let sql = match self.scheme.dialect {
                 Dialect::Postgres => format!("DELETE FROM {table} WHERE {}", within(chunk)),
-                // A range would also lock what comes after it: the first row of the next level.
+                // On InnoDB a range would also lock the row after it: the first row of the next level.
                 _ => format!(
                     "DELETE t FROM ({}) v STRAIGHT_JOIN {table} t ON t.level = {} AND t.bucket = v.x",
                     self.series.select("", chunk.first, chunk.last),

@@ -1,38 +1,38 @@
-//! How large a lock table becomes, how far provisioning has come, and what it has done.
+//! The size estimate, the progress and the result of provisioning.
 
 use crate::sql::{Dialect, Scheme, Strategy};
 use std::time::Duration;
 
-/// How far provisioning has come.
+/// The progress of provisioning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProvisionProgress {
-    /// What is being done.
+    /// The current phase.
     pub phase: ProvisionPhase,
-    /// How many rows are done, in this phase.
+    /// The number of rows that are done in this phase.
     pub done: u64,
-    /// How many rows there are to do; 0 where they are not counted.
+    /// The number of rows of this phase, or 0 if it does not count rows.
     pub total: u64,
 }
 
-/// What provisioning is doing.
+/// A phase of provisioning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProvisionPhase {
-    /// Rows are inserted, where they are missing.
+    /// Inserts missing rows.
     Filling,
-    /// The primary key is made.
+    /// Creates the primary key.
     Indexing,
-    /// A change waits until locks that are held have been released.
+    /// Waits until clients have released their locks.
     WaitingForHolders,
-    /// Rows that nobody needs any more are deleted.
+    /// Deletes rows beyond the bucket count.
     Deleting,
-    /// Rows are counted.
+    /// Counts rows.
     Checking,
 }
 
 impl ProvisionPhase {
-    /// Returns its name, for a person.
+    /// Returns the name of the phase for messages.
     pub fn name(self) -> &'static str {
         match self {
             ProvisionPhase::Filling => "filling",
@@ -44,46 +44,63 @@ impl ProvisionPhase {
     }
 }
 
-/// What provisioning has done.
+/// The result of provisioning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProvisionReport {
-    /// How many rows there are for clients to lock. Of rows by ID: 0, for nobody counts them.
+    /// The number of rows that clients can lock. Rows by ID are not counted: 0.
     pub rows: u64,
-    /// How many of them are new.
+    /// The number of inserted rows.
     pub inserted: u64,
-    /// How many were one too many.
+    /// The number of deleted rows.
     pub deleted: u64,
-    /// How long it took.
+    /// The duration.
     pub elapsed: Duration,
 }
 
-/// How large a table of rows becomes, from the layout of its pages. Tested against the real size on each server.
+/// The estimated size of a lock table, and the estimated time to fill it.
+///
+/// ```
+/// use hierlock::sql::{Dialect, Prediction, Scheme};
+/// let prediction = Prediction::of(&Scheme::new(Dialect::Mysql));
+/// assert_eq!((prediction.rows, prediction.bytes), (30_000_000, 792_000_000));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Prediction {
-    /// How many rows there are in the end.
+    /// The number of rows.
     pub rows: u64,
-    /// About how many bytes they take on the server, index included.
+    /// The approximate size on the server in bytes with the index, computed from the layout of its pages. Tests compare it
+    /// with the real size on each server.
     pub bytes: u64,
+    /// The approximate time to insert the rows, as measured on a server with two cores that does not sync to disk.
+    pub duration: Duration,
 }
 
-/// Hundredths of a byte a row, on InnoDB: a header of 5 bytes and a NULL bit, the key (1 + 4), the numbers of a
-/// transaction (6 + 7), and a directory entry for every few rows, on pages that are full but for a sixteenth.
+/// The size of a row on InnoDB in hundredths of a byte: a header of 5 bytes and a NULL bit, the key (1 + 4), transaction id
+/// and roll pointer (6 + 7), and a directory entry for every few rows, on pages that are 15/16 full.
 const INNODB_ROW: u64 = 2640;
-/// The same on PostgreSQL: a tuple of 32 bytes behind a pointer of 4, and in the index 16 behind 4, on pages that are
-/// full but for a tenth.
+/// The size of a row on PostgreSQL in hundredths of a byte: a tuple of 32 bytes with a pointer of 4, and an index entry of 16
+/// bytes with a pointer of 4, on index pages that are 9/10 full.
 const POSTGRES_ROW: u64 = 5880;
+/// Rows per second on InnoDB. Measured: 450,000 to 600,000 on MySQL, 290,000 to 350,000 on MariaDB.
+const INNODB_RATE: u64 = 300_000;
+/// Rows per second on PostgreSQL. Measured: 800,000 to 1,000,000.
+const POSTGRES_RATE: u64 = 800_000;
 
 impl Prediction {
-    /// Rows by ID come with the nodes, so nobody knows how many.
-    pub(super) fn of(scheme: &Scheme) -> Self {
+    /// Returns the estimate for striped rows. The number of rows by ID is unknown: 0.
+    pub fn of(scheme: &Scheme) -> Self {
         let rows = match scheme.strategy {
             Strategy::Striped => scheme.hierarchy.len() as u64 * u64::from(scheme.buckets.count()),
             _ => 0,
         };
-        let row = if scheme.dialect == Dialect::Postgres { POSTGRES_ROW } else { INNODB_ROW };
-        Self { rows, bytes: rows * row / 100 }
+        let (row, rate) = match scheme.dialect {
+            Dialect::Postgres => (POSTGRES_ROW, POSTGRES_RATE),
+            Dialect::Mysql | Dialect::Mariadb => (INNODB_ROW, INNODB_RATE),
+        };
+        let duration = Duration::from_millis(rows * 1000 / rate);
+        Self { rows, bytes: rows * row / 100, duration }
     }
 }
 
@@ -93,9 +110,10 @@ mod tests {
     use crate::key::Buckets;
 
     #[test]
-    fn rows_are_buckets_times_levels() {
+    fn the_number_of_rows_is_buckets_times_levels() {
         let scheme = Scheme::new(Dialect::Mysql).buckets(Buckets::new(1000).unwrap());
-        assert_eq!(Prediction::of(&scheme), Prediction { rows: 3000, bytes: 79_200 });
+        let duration = Duration::from_millis(10);
+        assert_eq!(Prediction::of(&scheme), Prediction { rows: 3000, bytes: 79_200, duration });
         let by_id = scheme.strategy(Strategy::PerId).unwrap();
         assert_eq!(Prediction::of(&by_id).rows, 0);
     }

@@ -1,4 +1,4 @@
-//! Everything that provisioning does as SQL, for whoever may not let a program do it.
+//! Provisioning as an SQL script, for administrators who must run it themselves.
 
 use super::chunk::Chunks;
 use super::fill::inserts;
@@ -18,14 +18,14 @@ pub(super) fn script(scheme: &Scheme, series: Series, chunks: Chunks) -> String 
         sql.push(scheme.update_ready());
     }
     if scheme.dialect != Dialect::Postgres {
-        // In case the client does not commit by itself.
+        // The client may have autocommit off.
         sql.push("COMMIT".to_owned());
     }
     sql.join(";\n") + ";\n"
 }
 
-/// Lets PostgreSQL know how many rows there are before the first are looked up: until it does, it may read all of them.
-/// InnoDB keeps count by itself.
+/// Returns the statement that updates the statistics of PostgreSQL. Without them it may scan the table for the first lock
+/// statements. InnoDB updates its statistics itself.
 pub(super) fn analyse(scheme: &Scheme) -> Option<String> {
     let is_postgres = scheme.dialect == Dialect::Postgres;
     is_postgres.then(|| format!("ANALYZE {}", scheme.quoted_table()))
@@ -37,7 +37,7 @@ mod tests {
     use crate::key::Buckets;
 
     #[test]
-    fn a_script_says_ready_only_after_the_rows() {
+    fn a_script_sets_ready_after_inserting_the_rows() {
         let scheme = Scheme::new(Dialect::Mariadb).buckets(Buckets::new(200).unwrap());
         let chunks = Chunks { levels: 1, buckets: (0, 200), size: 100 };
         let script = script(&scheme, Series::Sequence, chunks);

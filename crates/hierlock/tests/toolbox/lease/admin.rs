@@ -6,14 +6,14 @@ use hierlock::lease::LeaseFilter;
 
 on_every_engine! {
     leases_are_listed_by_node_owner_and_session,
-    a_session_and_an_owner_are_released_as_a_whole,
-    forced_releases_are_kept_for_the_audit,
-    a_sweep_takes_what_has_expired_and_nothing_else,
-    forced_release_needs_a_name_and_a_reason,
+    all_leases_of_a_session_or_owner_are_released,
+    forced_releases_are_audited,
+    a_sweep_deletes_only_expired_leases,
+    a_forced_release_needs_an_actor_and_a_reason,
 }
 
 async fn leases_are_listed_by_node_owner_and_session(store: Store) {
-    let leases = provisioned(&store).await;
+    let leases = provision_leases(&store).await;
     let all = [
         ("u/a", "ada", None),
         ("u/a1", "ada", Some("s1")),
@@ -38,31 +38,31 @@ async fn leases_are_listed_by_node_owner_and_session(store: Store) {
         (filter().session("s1").owner("bob"), vec![]),
         (filter().owner("ada").within(target("u/a/r")), vec!["u/a/r"]),
     ] {
-        let seen = leases.list(filter.clone()).await.unwrap();
-        let seen: Vec<_> = seen.iter().map(|lease| lease.target.to_string()).collect();
-        assert_eq!(seen, paths, "{filter:?}");
+        let listed = leases.list(filter.clone()).await.unwrap();
+        let listed: Vec<_> = listed.iter().map(|lease| lease.target.to_string()).collect();
+        assert_eq!(listed, paths, "{filter:?}");
     }
 }
 
-async fn a_session_and_an_owner_are_released_as_a_whole(store: Store) {
-    let leases = provisioned(&store).await;
+async fn all_leases_of_a_session_or_owner_are_released(store: Store) {
+    let leases = provision_leases(&store).await;
     for path in ["u/a", "u/b", "v/c"] {
         let _ = leases.acquire(request(path, "ada").session("tab-7")).await.unwrap();
     }
     let _ = leases.acquire(request("u/d", "ada").session("tab-8")).await.unwrap();
     let _ = acquire(&leases, "w", "bob").await;
-    let _ = expired(&leases, "x", "bob").await;
+    let _ = acquire_expired(&leases, "x", "bob").await;
     assert_eq!(leases.release_session("tab-7").await.unwrap(), 3);
     assert_eq!(leases.release_session("tab-7").await.unwrap(), 0);
-    refused(&leases, "u", "eve").await;
+    assert_refused(&leases, "u", "eve").await;
     assert_eq!(leases.release_owner("ada").await.unwrap(), 1);
     let _ = acquire(&leases, "u", "eve").await;
     assert_eq!(leases.release_owner("bob").await.unwrap(), 1);
     let _ = acquire(&leases, "w", "eve").await;
 }
 
-async fn forced_releases_are_kept_for_the_audit(store: Store) {
-    let leases = provisioned(&store).await;
+async fn forced_releases_are_audited(store: Store) {
+    let leases = provision_leases(&store).await;
     let first =
         leases.acquire(request("u/a", "ada").session("tab-7").reason("edits")).await.unwrap();
     let second = acquire(&leases, "u/b", "bob").await;
@@ -71,9 +71,9 @@ async fn forced_releases_are_kept_for_the_audit(store: Store) {
         assert_eq!(released.as_ref(), Some(lease.info()));
         assert_eq!(leases.force_release(lease.token(), "root", why).await.unwrap(), None);
     }
-    let over = expired(&leases, "u/c", "eve").await;
+    let over = acquire_expired(&leases, "u/c", "eve").await;
     assert_eq!(leases.force_release(over.token(), "root", "nothing to end").await.unwrap(), None);
-    // These were not released by force.
+    // This lease is released without force.
     assert!(acquire(&leases, "u/d", "eve").await.release().await.unwrap());
 
     let audit = leases.audit(10).await.unwrap();
@@ -84,10 +84,10 @@ async fn forced_releases_are_kept_for_the_audit(store: Store) {
     let _ = acquire(&leases, "u", "eve").await;
 }
 
-async fn a_sweep_takes_what_has_expired_and_nothing_else(store: Store) {
-    let leases = provisioned(&store).await;
+async fn a_sweep_deletes_only_expired_leases(store: Store) {
+    let leases = provision_leases(&store).await;
     let live = acquire(&leases, "u/live", "ada").await;
-    let _ = expired(&leases, "u/0", "ada").await;
+    let _ = acquire_expired(&leases, "u/0", "ada").await;
     // More than fit into one transaction of a sweep.
     let copy = "INSERT INTO hier_leases (node, path, owner, acquired_ms, expires_ms, ttl_ms) \
                 SELECT node, path, owner, acquired_ms, expires_ms, ttl_ms FROM hier_leases \
@@ -103,12 +103,13 @@ async fn a_sweep_takes_what_has_expired_and_nothing_else(store: Store) {
     );
 }
 
-async fn forced_release_needs_a_name_and_a_reason(store: Store) {
-    let leases = provisioned(&store).await;
+async fn a_forced_release_needs_an_actor_and_a_reason(store: Store) {
+    let leases = provision_leases(&store).await;
     let lease = acquire(&leases, "u", "ada").await;
-    for (actor, why, says) in [("", "why", "the actor"), ("root", "", "the reason for ending")] {
+    for (actor, why, expected) in [("", "why", "the actor"), ("root", "", "the reason for ending")]
+    {
         let error = leases.force_release(lease.token(), actor, why).await.unwrap_err();
-        assert!(error.is_usage() && error.to_string().contains(says), "{error}");
+        assert!(error.is_usage() && error.to_string().contains(expected), "{error}");
     }
     assert!(lease.release().await.unwrap());
 }

@@ -1,20 +1,20 @@
-//! Which leases exclude each other.
+//! Leases of other owners on a node, above it and below it exclude each other.
 
 use super::*;
 use crate::support::on_every_engine;
 use std::sync::{Arc, Mutex};
 
 on_every_engine! {
-    a_lease_excludes_those_of_others_on_its_line,
-    who_holds_it_is_told,
-    the_same_owner_may_hold_several,
-    never_two_owners_on_one_line,
-    a_renewal_under_way_is_not_waited_for,
-    a_patient_request_gets_what_is_released,
+    a_lease_excludes_other_owners_above_and_below,
+    a_refusal_names_the_holder,
+    one_owner_can_hold_several_leases,
+    concurrent_owners_never_hold_conflicting_leases,
+    an_acquire_does_not_wait_for_a_renewal,
+    a_waiting_acquire_gets_a_released_lease,
 }
 
-async fn a_lease_excludes_those_of_others_on_its_line(store: Store) {
-    let leases = provisioned(&store).await;
+async fn a_lease_excludes_other_owners_above_and_below(store: Store) {
+    let leases = provision_leases(&store).await;
     let long = vec!["x".repeat(255); 8].join("/");
     let long_parent = vec!["x".repeat(255); 7].join("/");
     let paths = [
@@ -35,10 +35,8 @@ async fn a_lease_excludes_those_of_others_on_its_line(store: Store) {
         let lease = acquire(&leases, held, "ada").await;
         for wanted in paths {
             let (held, wanted) = (target(held), target(wanted));
-            let is_in_the_way = held.contains(&wanted) || wanted.contains(&held);
-            for (owner, excluded) in
-                [("ada", false), ("bob", is_in_the_way), ("ada2", is_in_the_way)]
-            {
+            let is_conflict = held.contains(&wanted) || wanted.contains(&held);
+            for (owner, excluded) in [("ada", false), ("bob", is_conflict), ("ada2", is_conflict)] {
                 match leases.acquire(LeaseRequest::new(wanted.clone(), owner)).await {
                     Ok(lease) => {
                         assert!(!excluded, "{owner} got {wanted} beside {held}");
@@ -55,11 +53,11 @@ async fn a_lease_excludes_those_of_others_on_its_line(store: Store) {
     }
 }
 
-async fn who_holds_it_is_told(store: Store) {
-    let leases = provisioned(&store).await;
+async fn a_refusal_names_the_holder(store: Store) {
+    let leases = provision_leases(&store).await;
     let wanted = request("u1/a1", "ada").session("tab-7").reason("edits the 住所");
     let lease = leases.acquire(wanted).await.unwrap();
-    let error = refused(&leases, "u1", "bob").await;
+    let error = assert_refused(&leases, "u1", "bob").await;
     let holder = error.lease_holder().unwrap();
     assert_eq!(holder, lease.info());
     assert_eq!((holder.token, &holder.target), (lease.token(), &target("u1/a1")));
@@ -78,20 +76,20 @@ async fn who_holds_it_is_told(store: Store) {
     assert!(error.is_retryable() && !error.is_lost() && !error.is_usage());
 }
 
-async fn the_same_owner_may_hold_several(store: Store) {
-    let leases = provisioned(&store).await;
+async fn one_owner_can_hold_several_leases(store: Store) {
+    let leases = provision_leases(&store).await;
     let first = acquire(&leases, "u1/a1", "ada").await;
     let second = acquire(&leases, "u1/a1", "ada").await;
     let above = acquire(&leases, "u1", "ada").await;
     assert!(first.token() < second.token() && second.token() < above.token());
     assert!(first.release().await.unwrap());
     assert!(above.release().await.unwrap());
-    refused(&leases, "u1/a1/r1", "bob").await;
+    assert_refused(&leases, "u1/a1/r1", "bob").await;
     assert!(second.release().await.unwrap());
     assert!(acquire(&leases, "u1/a1/r1", "bob").await.release().await.unwrap());
 }
 
-/// Who holds what at the moment, and who has held it, in order.
+/// The leases that are held now, and all leases in the order of their acquire.
 #[derive(Default)]
 struct History {
     now: Vec<(i64, Target, String)>,
@@ -99,15 +97,16 @@ struct History {
 }
 
 impl History {
-    /// `end` is called before the release, and this after the acquire. So everything in `now` is held.
+    /// Records an acquire, and asserts that no held lease conflicts. It is called after the acquire, and `end` before the
+    /// release, so every lease in `now` is held.
     fn begin(&mut self, lease: &Lease) {
         let entry = (lease.token(), lease.target().clone(), lease.owner().to_owned());
-        let in_the_way = |held: &&(i64, Target, String)| {
+        let is_conflict = |held: &&(i64, Target, String)| {
             held.2 != entry.2 && (held.1.contains(&entry.1) || entry.1.contains(&held.1))
         };
-        assert!(!self.now.iter().any(|held| in_the_way(&held)), "{entry:?} beside {:?}", self.now);
-        let later = self.all.iter().filter(in_the_way).find(|held| held.0 >= entry.0);
-        assert_eq!(later, None, "held the line before {entry:?}");
+        assert!(!self.now.iter().any(|held| is_conflict(&held)), "{entry:?} beside {:?}", self.now);
+        let later = self.all.iter().filter(is_conflict).find(|held| held.0 >= entry.0);
+        assert_eq!(later, None, "an earlier conflicting lease has a greater token than {entry:?}");
         self.now.push(entry.clone());
         self.all.push(entry);
     }
@@ -117,23 +116,23 @@ impl History {
     }
 }
 
-async fn never_two_owners_on_one_line(store: Store) {
-    provisioned(&store).await;
+async fn concurrent_owners_never_hold_conflicting_leases(store: Store) {
+    provision_leases(&store).await;
     let history = Arc::new(Mutex::new(History::default()));
     let mut tasks = Vec::new();
     for pool in 0..4 {
-        let leases = other(&store).await;
+        let leases = other_client(&store).await;
         for task in 0..4 {
             let (leases, history) = (leases.clone(), history.clone());
             tasks.push(tokio::spawn(async move {
                 let paths = ["u", "u/a", "u/b", "u/a/r", "u/a/s", "u/b/r", "v/a", "v"];
-                let mut gained = 0;
+                let mut acquired = 0;
                 for turn in 0..40usize {
                     let path = paths[(turn * 5 + task * 3 + pool) % paths.len()];
                     let request = request(path, &format!("{pool}.{task}"));
                     match leases.acquire(request).await {
                         Ok(lease) => {
-                            gained += 1;
+                            acquired += 1;
                             history.lock().unwrap().begin(&lease);
                             tokio::task::yield_now().await;
                             history.lock().unwrap().end(lease.token());
@@ -142,43 +141,43 @@ async fn never_two_owners_on_one_line(store: Store) {
                         Err(error) => assert!(error.is_held(), "{error}"),
                     }
                 }
-                gained
+                acquired
             }));
         }
     }
-    let mut gained = 0;
+    let mut acquired = 0;
     for task in tasks {
-        gained += task.await.unwrap();
+        acquired += task.await.unwrap();
     }
-    assert_eq!(history.lock().unwrap().all.len(), gained);
-    assert!(gained > 16, "only {gained}");
+    assert_eq!(history.lock().unwrap().all.len(), acquired);
+    assert!(acquired > 16, "only {acquired} leases were acquired");
     assert_eq!(store.number("SELECT COUNT(*) FROM hier_leases").await, 0);
 }
 
 /// An acquire that waited for a row of another session could be part of a deadlock.
-async fn a_renewal_under_way_is_not_waited_for(store: Store) {
+async fn an_acquire_does_not_wait_for_a_renewal(store: Store) {
     if store.place == Place::Sqlite {
-        return; // A writer is alone there.
+        return; // There is only one writer.
     }
-    let leases = provisioned(&store).await;
+    let leases = provision_leases(&store).await;
     let lease = acquire(&leases, "u/a", "ada").await;
     let mut tx = store.database.begin().await.unwrap();
     let update = "UPDATE hier_leases SET expires_ms = expires_ms + 1 WHERE token = ?";
     assert_eq!(tx.execute(update, [lease.token().into()]).await.unwrap(), 1);
-    refused(&leases, "u", "bob").await;
+    assert_refused(&leases, "u", "bob").await;
     assert!(acquire(&leases, "u/b", "bob").await.release().await.unwrap());
     tx.commit().await.unwrap();
 }
 
-async fn a_patient_request_gets_what_is_released(store: Store) {
-    let leases = provisioned(&store).await;
+async fn a_waiting_acquire_gets_a_released_lease(store: Store) {
+    let leases = provision_leases(&store).await;
     let lease = acquire(&leases, "u/a", "ada").await;
     let short = request("u", "bob").wait_up_to(Duration::from_millis(50));
     assert!(leases.acquire(short).await.unwrap_err().is_held());
     let waiting = {
-        let leases = other(&store).await;
-        let patient = request("u", "bob").wait_up_to(crate::servers::GENEROUS);
-        tokio::spawn(async move { leases.acquire(patient).await })
+        let leases = other_client(&store).await;
+        let request = request("u", "bob").wait_up_to(crate::servers::TEST_LIMIT);
+        tokio::spawn(async move { leases.acquire(request).await })
     };
     assert!(lease.release().await.unwrap());
     assert_eq!(waiting.await.unwrap().unwrap().owner(), "bob");

@@ -2,11 +2,11 @@
 
 mod admin;
 mod cancel;
-mod checked;
-mod cut;
+mod check_in;
+mod connection_loss;
 mod exclusion;
 mod guard;
-mod life;
+mod lifecycle;
 mod provision;
 
 use crate::support::{Place, Store, eventually};
@@ -19,14 +19,14 @@ fn tree() -> Hierarchy {
     Hierarchy::new(["1", "2", "3", "4", "5", "6", "7", "8"]).unwrap()
 }
 
-async fn provisioned(store: &Store) -> Leases {
+async fn provision_leases(store: &Store) -> Leases {
     let leases = Leases::new(store.database.clone()).with_hierarchy(tree());
     leases.provision().await.unwrap();
     leases
 }
 
-/// The same with other connections.
-async fn other(store: &Store) -> Leases {
+/// Returns leases of the same database with other connections.
+async fn other_client(store: &Store) -> Leases {
     Leases::new(store.other().await).with_hierarchy(tree())
 }
 
@@ -43,21 +43,21 @@ async fn acquire(leases: &Leases, path: &str, owner: &str) -> Lease {
     acquired.unwrap_or_else(|error| panic!("{path} for {owner}: {error}"))
 }
 
-async fn refused(leases: &Leases, path: &str, owner: &str) -> Error {
+async fn assert_refused(leases: &Leases, path: &str, owner: &str) -> Error {
     let error = leases.acquire(request(path, owner)).await.unwrap_err();
     assert!(error.is_held(), "{error}");
     error
 }
 
 /// Acquires a lease and waits until it has expired.
-async fn expired(leases: &Leases, path: &str, owner: &str) -> Lease {
+async fn acquire_expired(leases: &Leases, path: &str, owner: &str) -> Lease {
     let request = request(path, owner).ttl(Duration::from_millis(1));
     let lease = leases.acquire(request).await.unwrap();
-    until_expired(leases, &lease).await;
+    wait_until_expired(leases, &lease).await;
     lease
 }
 
-async fn until_expired(leases: &Leases, lease: &Lease) {
+async fn wait_until_expired(leases: &Leases, lease: &Lease) {
     let is_over = async || leases.find(lease.token()).await.unwrap().is_none();
     eventually("the lease expires", is_over).await;
 }

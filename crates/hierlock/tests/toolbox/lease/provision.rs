@@ -6,13 +6,13 @@ use hierlock::lease::LeaseFilter;
 use hierlock_sandbox::Engine;
 
 on_every_engine! {
-    missing_tables_are_told,
-    several_provision_at_once,
-    a_person_can_run_the_script,
-    a_missing_slot_is_told,
+    missing_tables_are_reported,
+    concurrent_provisioning_works,
+    the_script_provisions_the_tables,
+    a_missing_slot_is_reported,
 }
 
-async fn missing_tables_are_told(store: Store) {
+async fn missing_tables_are_reported(store: Store) {
     let leases = Leases::new(store.database.clone());
     let mut tx = store.database.begin().await.unwrap();
     let checked = leases.check_token_in(&mut tx, 1).await.unwrap_err();
@@ -34,10 +34,10 @@ async fn missing_tables_are_told(store: Store) {
     }
 }
 
-async fn several_provision_at_once(store: Store) {
+async fn concurrent_provisioning_works(store: Store) {
     let mut tasks = Vec::new();
     for _ in 0..6 {
-        let leases = other(&store).await;
+        let leases = other_client(&store).await;
         tasks.push(tokio::spawn(async move {
             leases.provision().await?;
             leases.acquire(request("u", "ada")).await
@@ -47,30 +47,30 @@ async fn several_provision_at_once(store: Store) {
         let _ = task.await.unwrap().unwrap();
     }
     // Again, with existing tables.
-    let leases = provisioned(&store).await;
+    let leases = provision_leases(&store).await;
     assert_eq!(leases.list(LeaseFilter::default()).await.unwrap().len(), 6);
     if has_slots(&store) {
         assert_eq!(store.number("SELECT COUNT(*) FROM hier_lease_slots").await, 8 * 256);
     }
 }
 
-async fn a_person_can_run_the_script(store: Store) {
+async fn the_script_provisions_the_tables(store: Store) {
     let leases = Leases::new(store.database.clone());
     for _ in 0..2 {
         store.run(&leases.script()).await;
     }
     let _ = acquire(&leases, "u/a/r", "ada").await;
     leases.provision().await.unwrap();
-    refused(&leases, "u", "bob").await;
+    assert_refused(&leases, "u", "bob").await;
 }
 
-/// Returns whether the rows exist that an acquire locks.
+/// Returns whether the engine has a table of slots, which an acquire locks.
 fn has_slots(store: &Store) -> bool {
     matches!(store.place, Place::Server(Engine::Mysql | Engine::Mariadb))
 }
 
-async fn a_missing_slot_is_told(store: Store) {
-    let leases = provisioned(&store).await;
+async fn a_missing_slot_is_reported(store: Store) {
+    let leases = provision_leases(&store).await;
     if !has_slots(&store) {
         return;
     }

@@ -1,17 +1,17 @@
 //! Names and values that could break out of a statement, and keys of every shape.
 
-use super::is;
+use super::is_engine;
 use crate::support::{Place, Store, on_every_engine};
 use hierlock::optimistic::{Changes, UpdateOutcome, VersionedTable, WaitPolicy};
 use hierlock_sandbox::Engine;
 
 on_every_engine! {
-    any_name_is_quoted,
-    values_are_values,
-    keys_of_several_columns,
-    a_table_of_another_schema,
-    a_key_of_another_type,
-    transactions_of_sqlx,
+    all_names_are_quoted,
+    values_cannot_break_out_of_a_statement,
+    a_key_can_have_several_columns,
+    a_table_can_be_in_another_schema,
+    a_key_can_be_cast_to_another_type,
+    a_transaction_of_sqlx_can_be_used,
 }
 
 /// Returns a quoted name for the engine.
@@ -22,7 +22,7 @@ fn quoted(store: &Store, name: &str) -> String {
     }
 }
 
-async fn any_name_is_quoted(store: Store) {
+async fn all_names_are_quoted(store: Store) {
     let names = ["select", "it's?", "a\"b", "a`b", "x; DROP TABLE y --", "席 1", "$1", "a.b"];
     for (number, name) in names.into_iter().enumerate() {
         // A dot in the name of a table separates its schema.
@@ -54,7 +54,7 @@ async fn any_name_is_quoted(store: Store) {
     }
 }
 
-async fn values_are_values(store: Store) {
+async fn values_cannot_break_out_of_a_statement(store: Store) {
     let keys = ["it's", "\"q\"", "`b`", "?", "$1", "\\", "' OR 1=1 --", "席", "%", ""];
     store
         .run("CREATE TABLE notes (k VARCHAR(40) PRIMARY KEY, note VARCHAR(40), v INT NOT NULL)")
@@ -81,7 +81,7 @@ async fn values_are_values(store: Store) {
     tx.commit().await.unwrap();
 }
 
-async fn keys_of_several_columns(store: Store) {
+async fn a_key_can_have_several_columns(store: Store) {
     store
         .run(
             "CREATE TABLE seats (hall VARCHAR(9), line INT, seat INT, version INT NOT NULL, \
@@ -99,7 +99,7 @@ async fn keys_of_several_columns(store: Store) {
     assert_eq!(store.number("SELECT COUNT(*) FROM seats WHERE version = 2").await, 1);
 }
 
-async fn a_table_of_another_schema(store: Store) {
+async fn a_table_can_be_in_another_schema(store: Store) {
     let schema = match store.place {
         Place::Sqlite => "main".to_owned(),
         Place::Server(_) => format!("shop_{}", store.url.rsplit('/').next().unwrap()),
@@ -120,9 +120,9 @@ async fn a_table_of_another_schema(store: Store) {
     assert_eq!(store.number(&format!("SELECT COUNT(*) FROM {schema}.seats WHERE v = 2")).await, 1);
 }
 
-async fn a_key_of_another_type(store: Store) {
+async fn a_key_can_be_cast_to_another_type(store: Store) {
     let id = "0b9f3a0e-1111-4222-8333-444455556666";
-    let is_postgres = is(&store, Engine::Postgres);
+    let is_postgres = is_engine(&store, Engine::Postgres);
     let kind = if is_postgres { "UUID" } else { "CHAR(36)" };
     store.run(&format!("CREATE TABLE docs (id {kind} PRIMARY KEY, v INT NOT NULL)")).await;
     store.run(&format!("INSERT INTO docs VALUES ('{id}', 1)")).await;
@@ -134,7 +134,7 @@ async fn a_key_of_another_type(store: Store) {
     assert_eq!(doc.version(&mut tx).await.unwrap(), Some(2));
 }
 
-async fn transactions_of_sqlx(store: Store) {
+async fn a_transaction_of_sqlx_can_be_used(store: Store) {
     let seat = super::seat(&store).await;
     macro_rules! on {
         ($pool:ty, $url:expr) => {{
@@ -151,5 +151,5 @@ async fn transactions_of_sqlx(store: Store) {
         Place::Server(Engine::Postgres) => on!(sqlx::PgPool, &store.url),
         Place::Server(_) => on!(sqlx::MySqlPool, &store.url.replacen("mariadb", "mysql", 1)),
     }
-    assert_eq!(super::the_seat(&store).await, (Some("ada".to_owned()), 100, 2));
+    assert_eq!(super::read_seat(&store).await, (Some("ada".to_owned()), 100, 2));
 }

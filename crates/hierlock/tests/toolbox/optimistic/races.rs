@@ -1,7 +1,7 @@
-//! Several clients at once.
+//! Concurrent clients.
 
-use super::{at, bump, is, seat, the_seat, with_snapshot};
-use crate::servers::Outside;
+use super::{begin_at, begin_with_snapshot, bump, is_engine, read_seat, seat};
+use crate::servers::OutsideSession;
 use crate::support::{Place, Store, eventually, on_every_engine};
 use hierlock::optimistic::{Changes, UpdateOutcome, VersionCheck, WaitPolicy, until_current};
 use hierlock::retry::{GiveUpReason, RetryCause, Retryable};
@@ -13,15 +13,15 @@ use std::time::Duration;
 use tokio::sync::Barrier;
 
 on_every_engine! {
-    sixteen_writers_lose_nothing,
-    without_a_check_they_do,
-    a_row_that_stays_stale_is_given_up,
+    sixteen_writers_lose_no_update,
+    without_a_version_check_updates_are_lost,
+    retries_end_if_a_row_stays_stale,
     a_locked_row_stays_current,
-    whoever_does_not_wait_is_told,
-    a_version_that_comes_while_it_waits_is_current,
-    an_old_snapshot_hides_no_change,
-    any_lost_race_is_run_again,
-    what_waits_and_is_dropped_changes_nothing,
+    nowait_fails_on_a_locked_row,
+    a_version_committed_during_the_wait_is_current,
+    an_old_snapshot_does_not_hide_a_change,
+    conflicts_and_stale_rows_are_retried,
+    a_waiting_update_that_is_dropped_changes_nothing,
 }
 
 const WRITERS: u32 = 16;
@@ -34,7 +34,7 @@ async fn read(store: &Store) -> hierlock::Result<(i64, i64)> {
     Ok((rows[0].int(0)?, rows[0].int(1)?))
 }
 
-async fn sixteen_writers_lose_nothing(store: Store) {
+async fn sixteen_writers_lose_no_update(store: Store) {
     let (seat, store) = (seat(&store).await, Arc::new(store));
     let (barrier, attempts) =
         (Arc::new(Barrier::new(WRITERS as usize)), Arc::new(AtomicU32::new(0)));
@@ -66,13 +66,13 @@ async fn sixteen_writers_lose_nothing(store: Store) {
         writer.await.unwrap().unwrap();
     }
     let all = i64::from(WRITERS);
-    assert_eq!(the_seat(&store).await, (None, 100 + all, 1 + all));
+    assert_eq!(read_seat(&store).await, (None, 100 + all, 1 + all));
     let attempts = attempts.load(Ordering::Relaxed);
-    assert!(attempts >= 2 * WRITERS - 1, "all but one were stale at first: {attempts}");
+    assert!(attempts >= 2 * WRITERS - 1, "all writers but one must retry: {attempts}");
 }
 
-/// The control: what happens without the check.
-async fn without_a_check_they_do(store: Store) {
+/// The control experiment without the check.
+async fn without_a_version_check_updates_are_lost(store: Store) {
     seat(&store).await;
     let (store, barrier) = (Arc::new(store), Arc::new(Barrier::new(WRITERS as usize)));
     let writers: Vec<_> = (0..WRITERS)
@@ -91,13 +91,13 @@ async fn without_a_check_they_do(store: Store) {
     for writer in writers {
         writer.await.unwrap();
     }
-    assert_eq!(the_seat(&store).await, (None, 101, 1 + i64::from(WRITERS)));
+    assert_eq!(read_seat(&store).await, (None, 101, 1 + i64::from(WRITERS)));
 }
 
-async fn a_row_that_stays_stale_is_given_up(store: Store) {
+async fn retries_end_if_a_row_stays_stale(store: Store) {
     let seat = seat(&store).await;
     let given_up = until_current(3, |_| async {
-        // It is not read again, because that would not help.
+        // The version is not read again, so it stays stale.
         let mut tx = store.database.begin().await?;
         seat.bump_if(&mut tx, 9).await?.updated()
     });
@@ -108,22 +108,22 @@ async fn a_row_that_stays_stale_is_given_up(store: Store) {
 
 /// Waits until a session waits for a lock, as the server reports. (SQLite reports nothing; there the second session
 /// waits before it can read.)
-async fn until_one_waits(store: &Store) {
+async fn wait_until_a_session_waits(store: &Store) {
     let Place::Server(engine) = store.place else { return };
-    let mut outside = Outside::connect(&store.url).await;
-    eventually("somebody waits", async || match engine {
+    let mut outside = OutsideSession::connect(&store.url).await;
+    eventually("a session waits for a lock", async || match engine {
         Engine::Mysql => {
             let waiting = "SELECT COUNT(*) FROM performance_schema.data_locks \
                            WHERE OBJECT_SCHEMA = DATABASE() AND LOCK_STATUS = 'WAITING'";
             outside.number(waiting).await == 1
         }
         Engine::Mariadb => {
-            let ours = outside.sessions().await;
+            let sessions = outside.sessions().await;
             let status = outside.rows("SHOW ENGINE INNODB STATUS").await[0].last().unwrap().clone();
             let (_, transactions) = status.split_once("\nTRANSACTIONS\n").unwrap();
             transactions.split("\n---TRANSACTION ").any(|block| {
-                let is_ours = |id| block.contains(&format!("MariaDB thread id {id},"));
-                block.contains("LOCK WAIT") && ours.iter().any(is_ours)
+                let is_of = |id| block.contains(&format!("MariaDB thread id {id},"));
+                block.contains("LOCK WAIT") && sessions.iter().any(is_of)
             })
         }
         Engine::Postgres => {
@@ -135,16 +135,16 @@ async fn until_one_waits(store: &Store) {
     .await;
 }
 
-/// The second variant of the seed: a session that has locked the row and found it current is not stale later.
+/// A session that has locked the row and found it current is not stale later.
 async fn a_locked_row_stays_current(store: Store) {
     let (seat, store) = (seat(&store).await, Arc::new(store));
     let mut first = store.database.begin().await.unwrap();
     assert_eq!(seat.lock(&mut first, 1, WaitPolicy::Wait).await.unwrap(), VersionCheck::Current);
-    let later = ["lock", "update", "delete"].map(|way| {
+    let later = ["lock", "update", "delete"].map(|operation| {
         let (store, seat) = (store.clone(), seat.clone());
         async move {
             let mut tx = store.database.begin().await?;
-            match way {
+            match operation {
                 "lock" => seat.lock(&mut tx, 1, WaitPolicy::Wait).await?.current(),
                 "delete" => seat.delete(&mut tx, 1).await?.current(),
                 _ => seat.bump_if(&mut tx, 1).await?.updated().map(drop),
@@ -153,7 +153,7 @@ async fn a_locked_row_stays_current(store: Store) {
     });
     let later = later.map(tokio::spawn);
     if let Place::Server(_) = store.place {
-        let mut outside = Outside::connect(&store.url).await;
+        let mut outside = OutsideSession::connect(&store.url).await;
         outside.until_busy(1 + later.len()).await;
     }
     assert!(later.iter().all(|task| !task.is_finished()));
@@ -165,13 +165,13 @@ async fn a_locked_row_stays_current(store: Store) {
         let error = task.await.unwrap().unwrap_err();
         assert!(error.is_stale() && error.to_string().contains("at version 2"), "{error}");
     }
-    assert_eq!(the_seat(&store).await, (Some("ada".to_owned()), 100, 2));
+    assert_eq!(read_seat(&store).await, (Some("ada".to_owned()), 100, 2));
 }
 
-async fn whoever_does_not_wait_is_told(store: Store) {
+async fn nowait_fails_on_a_locked_row(store: Store) {
     let seat = seat(&store).await;
     // On SQLite only a transaction that does not announce a write can have begun.
-    let mut second = at(&store, "READ COMMITTED").await;
+    let mut second = begin_at(&store, "READ COMMITTED").await;
     if store.place == Place::Sqlite {
         second.run("PRAGMA busy_timeout = 0").await.unwrap();
     }
@@ -190,9 +190,9 @@ async fn whoever_does_not_wait_is_told(store: Store) {
     assert_eq!(seat.lock(&mut second, 1, WaitPolicy::NoWait).await.unwrap(), stale);
 }
 
-/// PostgreSQL finds the row at its old version, which is not the expected one, and does not wait for the new one. A
-/// plain read after that would report that 2 is stale, because the row is at 2.
-async fn a_version_that_comes_while_it_waits_is_current(store: Store) {
+/// PostgreSQL finds the row at its old version, which is not the expected one, and does not wait for the new one. With a
+/// plain read after that, version 2 would be reported as stale although the row is at 2.
+async fn a_version_committed_during_the_wait_is_current(store: Store) {
     let (seat, store) = (seat(&store).await, Arc::new(store));
     let mut first = store.database.begin().await.unwrap();
     assert_eq!(seat.bump(&mut first).await.unwrap(), Some(2));
@@ -204,25 +204,29 @@ async fn a_version_that_comes_while_it_waits_is_current(store: Store) {
             tx.commit().await.map(|()| outcome)
         }
     });
-    until_one_waits(&store).await;
+    wait_until_a_session_waits(&store).await;
     first.commit().await.unwrap();
     assert_eq!(second.await.unwrap().unwrap(), UpdateOutcome::Updated(3));
 }
 
-async fn an_old_snapshot_hides_no_change(store: Store) {
+async fn an_old_snapshot_does_not_hide_a_change(store: Store) {
     let seat = seat(&store).await;
     // MariaDB can be configured to compare with the snapshot.
-    let settings: &[&str] = if is(&store, Engine::Mariadb) {
+    let settings: &[&str] = if is_engine(&store, Engine::Mariadb) {
         &["SET innodb_snapshot_isolation = OFF", "SET innodb_snapshot_isolation = ON"]
     } else {
         &["SELECT 1"]
     };
     for setting in settings {
-        let mut tx = with_snapshot(&store).await;
+        let mut tx = begin_with_snapshot(&store).await;
         tx.run(setting).await.unwrap();
         let seen = seat.version(&mut tx).await.unwrap().unwrap();
         let current = bump(&store, &seat).await;
-        assert_eq!(seat.version(&mut tx).await.unwrap(), Some(seen), "it sees what it has seen");
+        assert_eq!(
+            seat.version(&mut tx).await.unwrap(),
+            Some(seen),
+            "the snapshot must not change"
+        );
         let sold = Changes::new().set("holder", "bob");
         let outcome = seat.update(&mut tx, seen, sold).await;
         let conflict = match store.place {
@@ -236,16 +240,16 @@ async fn an_old_snapshot_hides_no_change(store: Store) {
             conflict => assert_eq!(outcome.unwrap_err().retry_cause(), conflict),
         }
         let _ = tx.commit().await;
-        assert_eq!(the_seat(&store).await, (None, 100, current));
+        assert_eq!(read_seat(&store).await, (None, 100, current));
     }
 }
 
-async fn any_lost_race_is_run_again(store: Store) {
+async fn conflicts_and_stale_rows_are_retried(store: Store) {
     let seat = seat(&store).await;
     let version = until_current(3, |attempt| {
         let (store, seat) = (&store, &seat);
         async move {
-            let mut tx = with_snapshot(store).await;
+            let mut tx = begin_with_snapshot(store).await;
             let version = seat.version(&mut tx).await?.unwrap();
             if attempt == 1 {
                 bump(store, seat).await;
@@ -256,10 +260,10 @@ async fn any_lost_race_is_run_again(store: Store) {
         }
     });
     assert_eq!(version.await.unwrap(), 3);
-    assert_eq!(the_seat(&store).await, (Some("ada".to_owned()), 100, 3));
+    assert_eq!(read_seat(&store).await, (Some("ada".to_owned()), 100, 3));
 }
 
-async fn what_waits_and_is_dropped_changes_nothing(store: Store) {
+async fn a_waiting_update_that_is_dropped_changes_nothing(store: Store) {
     let (seat, store) = (seat(&store).await, Arc::new(store));
     let mut first = store.database.begin().await.unwrap();
     seat.lock(&mut first, 1, WaitPolicy::Wait).await.unwrap().current().unwrap();
@@ -271,22 +275,22 @@ async fn what_waits_and_is_dropped_changes_nothing(store: Store) {
             tx.commit().await
         }
     });
-    until_one_waits(&store).await;
+    wait_until_a_session_waits(&store).await;
     waits.abort();
     assert!(waits.await.unwrap_err().is_cancelled());
     first.rollback().await.unwrap();
     if let Place::Server(_) = store.place {
-        Outside::connect(&store.url).await.until_busy(0).await;
+        OutsideSession::connect(&store.url).await.until_busy(0).await;
     }
-    assert_eq!(the_seat(&store).await, (None, 100, 1));
+    assert_eq!(read_seat(&store).await, (None, 100, 1));
 }
 
 /// A plain SELECT would let another session write in between.
 #[tokio::test]
-async fn a_lock_without_immediate_keeps_writers_away() {
+async fn a_lock_without_immediate_blocks_other_writers() {
     let store = Store::new(Place::Sqlite).await.unwrap();
     let seat = seat(&store).await;
-    let mut tx = with_snapshot(&store).await;
+    let mut tx = begin_with_snapshot(&store).await;
     assert_eq!(seat.lock(&mut tx, 1, WaitPolicy::Wait).await.unwrap(), VersionCheck::Current);
     let options: sqlx::sqlite::SqliteConnectOptions = store.url.parse().unwrap();
     let mut other = options.busy_timeout(Duration::ZERO).connect().await.unwrap();
@@ -299,10 +303,10 @@ async fn a_lock_without_immediate_keeps_writers_away() {
 
 /// The blocker is not another writer, so NOWAIT does not help.
 #[tokio::test]
-async fn a_lock_after_an_old_snapshot_is_to_begin_again() {
+async fn a_lock_after_an_old_snapshot_must_be_retried() {
     let store = Store::new(Place::Sqlite).await.unwrap();
     let seat = seat(&store).await;
-    let mut tx = with_snapshot(&store).await;
+    let mut tx = begin_with_snapshot(&store).await;
     assert_eq!(seat.version(&mut tx).await.unwrap(), Some(1));
     bump(&store, &seat).await;
     let error = seat.lock(&mut tx, 1, WaitPolicy::NoWait).await.unwrap_err();
@@ -316,7 +320,7 @@ async fn a_lock_after_an_old_snapshot_is_to_begin_again() {
 /// FOR UPDATE would wait for every session that inserts a row that refers to this one, only to report that it is
 /// stale.
 #[tokio::test]
-async fn what_is_stale_waits_for_no_child_on_postgres() {
+async fn a_stale_update_on_postgres_does_not_wait_for_inserts_of_children() {
     let Some(store) = Store::new(Place::Server(Engine::Postgres)).await else { return };
     let seat = seat(&store).await;
     store.run("CREATE TABLE tickets (seat BIGINT REFERENCES seats (id))").await;

@@ -1,26 +1,26 @@
-//! How jobs are added, and in which order they are claimed.
+//! Adding jobs, and the order in which they are claimed.
 
-use super::{LONG, add, claim_one, payloads, provisioned, states};
+use super::{LONG, add, claim_one, payloads, provision_queue, states};
 use crate::support::{Place, Store, eventually, on_every_engine};
 use hierlock::queue::{EnqueueOutcome, Job, Queue};
 use std::time::{Duration, SystemTime};
 
 on_every_engine! {
-    lower_priority_goes_first_then_age,
-    what_is_scheduled_waits_for_its_time,
-    a_key_is_in_the_queue_once,
-    a_key_that_many_add_at_once_is_added_once,
-    a_duplicate_does_not_disturb_a_transaction,
-    a_job_is_there_if_its_transaction_is_committed,
-    many_are_added_in_order,
-    a_transaction_of_sqlx_will_do,
-    it_is_counted_by_state_and_queue,
-    without_a_table_it_says_so,
-    several_provision_at_once,
+    jobs_are_claimed_by_priority_then_age,
+    a_scheduled_job_waits_until_it_is_due,
+    a_unique_key_is_in_the_queue_once,
+    a_unique_key_is_added_once_by_concurrent_clients,
+    a_duplicate_does_not_abort_the_transaction,
+    a_job_exists_only_if_its_transaction_commits,
+    many_jobs_are_added_in_order,
+    a_transaction_of_sqlx_can_enqueue,
+    jobs_are_counted_by_state_and_queue,
+    a_missing_table_and_invalid_arguments_are_errors,
+    concurrent_provisioning_works,
 }
 
-async fn lower_priority_goes_first_then_age(store: Store) {
-    let queue = provisioned(&store).await;
+async fn jobs_are_claimed_by_priority_then_age(store: Store) {
+    let queue = provision_queue(&store).await;
     for (payload, priority) in [("c", 100), ("a", -3), ("d", 100), ("b", 7), ("e", i64::MAX)] {
         queue.enqueue(Job::new(payload).priority(priority)).await.unwrap();
     }
@@ -29,8 +29,8 @@ async fn lower_priority_goes_first_then_age(store: Store) {
     assert_eq!(payloads(&queue).await, ["c", "d", "e"]);
 }
 
-async fn what_is_scheduled_waits_for_its_time(store: Store) {
-    let queue = provisioned(&store).await;
+async fn a_scheduled_job_waits_until_it_is_due(store: Store) {
+    let queue = provision_queue(&store).await;
     let now = SystemTime::now();
     for job in [
         Job::new("past").run_at(now - LONG),
@@ -43,15 +43,15 @@ async fn what_is_scheduled_waits_for_its_time(store: Store) {
     }
     assert_eq!(states(&queue).await, [2, 3, 0, 0]);
     assert_eq!(payloads(&queue).await, ["past", "at once"]);
-    eventually("its time comes", async || queue.promote().await.unwrap().ready == 1).await;
+    eventually("the job is due", async || queue.promote().await.unwrap().ready == 1).await;
     assert_eq!(payloads(&queue).await, ["soon"]);
     store.run("UPDATE hier_jobs SET due_ms = 0 WHERE state = 1").await;
     assert_eq!(queue.promote().await.unwrap().ready, 2);
     assert_eq!(payloads(&queue).await, ["later", "later too"]);
 }
 
-async fn a_key_is_in_the_queue_once(store: Store) {
-    let queue = provisioned(&store).await;
+async fn a_unique_key_is_in_the_queue_once(store: Store) {
+    let queue = provision_queue(&store).await;
     let other = Queue::new(store.database.clone(), "other").unwrap();
     let job = || Job::new("x").unique("it's ?").max_attempts(1);
     let first = queue.enqueue(job()).await.unwrap();
@@ -69,8 +69,8 @@ async fn a_key_is_in_the_queue_once(store: Store) {
     assert!(queue.enqueue(job()).await.unwrap().is_added());
 }
 
-async fn a_key_that_many_add_at_once_is_added_once(store: Store) {
-    let queue = provisioned(&store).await;
+async fn a_unique_key_is_added_once_by_concurrent_clients(store: Store) {
+    let queue = provision_queue(&store).await;
     for round in 0..10 {
         let adds = (0..8).map(|_| {
             let (queue, job) = (queue.clone(), Job::new("x").unique(format!("k{round}")));
@@ -88,8 +88,8 @@ async fn a_key_that_many_add_at_once_is_added_once(store: Store) {
     }
 }
 
-async fn a_duplicate_does_not_disturb_a_transaction(store: Store) {
-    let queue = provisioned(&store).await;
+async fn a_duplicate_does_not_abort_the_transaction(store: Store) {
+    let queue = provision_queue(&store).await;
     let job = || Job::new("x").unique("k");
     let first = queue.enqueue(job()).await.unwrap().id();
     let mut tx = store.database.begin().await.unwrap();
@@ -103,14 +103,14 @@ async fn a_duplicate_does_not_disturb_a_transaction(store: Store) {
     assert_eq!(payloads(&queue).await, ["x", "before", "a", "b", "c"]);
 }
 
-async fn a_job_is_there_if_its_transaction_is_committed(store: Store) {
-    let queue = provisioned(&store).await;
+async fn a_job_exists_only_if_its_transaction_commits(store: Store) {
+    let queue = provision_queue(&store).await;
     for end in ["roll back", "drop", "commit"] {
         let mut tx = store.database.begin().await.unwrap();
         let added = queue.enqueue_in(&mut tx, Job::new(end).unique("k")).await.unwrap();
         assert!(added.is_added(), "{end}");
         if let Place::Server(_) = store.place {
-            assert_eq!(payloads(&queue).await, [""; 0], "not yet");
+            assert_eq!(payloads(&queue).await, [""; 0], "the job is visible before the commit");
         }
         match end {
             "commit" => tx.commit().await.unwrap(),
@@ -121,8 +121,8 @@ async fn a_job_is_there_if_its_transaction_is_committed(store: Store) {
     assert_eq!(payloads(&queue).await, ["commit"]);
 }
 
-async fn many_are_added_in_order(store: Store) {
-    let queue = provisioned(&store).await;
+async fn many_jobs_are_added_in_order(store: Store) {
+    let queue = provision_queue(&store).await;
     let job = |number: usize| match number % 400 {
         0 => Job::new(number.to_string()).unique(number.to_string()),
         _ => Job::new(number.to_string()),
@@ -142,14 +142,14 @@ async fn many_are_added_in_order(store: Store) {
 }
 
 /// The caller's own pool, at any isolation level.
-async fn a_transaction_of_sqlx_will_do(store: Store) {
-    let queue = provisioned(&store).await;
+async fn a_transaction_of_sqlx_can_enqueue(store: Store) {
+    let queue = provision_queue(&store).await;
     macro_rules! in_a_transaction {
         ($pool:ty, $level:expr) => {{
             let pool = <$pool>::connect(&store.url.replacen("mariadb", "mysql", 1)).await.unwrap();
             let mut tx = pool.begin_with($level).await.unwrap();
             sqlx::query("SELECT COUNT(*) FROM hier_jobs").fetch_all(&mut *tx).await.unwrap();
-            // On a server it comes after the snapshot, if there is one.
+            // On a server this job is added after the snapshot, if there is one.
             let first = match store.place {
                 Place::Server(_) => queue.enqueue(Job::new("first").unique("k")).await.unwrap(),
                 Place::Sqlite => {
@@ -162,9 +162,9 @@ async fn a_transaction_of_sqlx_will_do(store: Store) {
             tx.commit().await.unwrap();
             assert_eq!(payloads(&queue).await, ["first", "second"]);
             // A transaction of another engine is refused.
-            let elsewhere = elsewhere(store.place).await;
+            let other = queue_of_another_engine(store.place).await;
             let mut tx = pool.begin().await.unwrap();
-            let error = elsewhere.enqueue_in(&mut tx, Job::new("x")).await.unwrap_err();
+            let error = other.enqueue_in(&mut tx, Job::new("x")).await.unwrap_err();
             assert!(error.is_usage() && error.to_string().contains("the queue is in"), "{error}");
         }};
     }
@@ -175,8 +175,8 @@ async fn a_transaction_of_sqlx_will_do(store: Store) {
     }
 }
 
-/// A queue in a database of another engine, without a connection.
-async fn elsewhere(place: Place) -> Queue {
+/// Returns a queue in a database of another engine, without a connection.
+async fn queue_of_another_engine(place: Place) -> Queue {
     match place {
         Place::Server(_) => {
             Queue::new(sqlx::SqlitePool::connect_lazy("sqlite::memory:").unwrap(), "mail").unwrap()
@@ -188,8 +188,8 @@ async fn elsewhere(place: Place) -> Queue {
     }
 }
 
-async fn it_is_counted_by_state_and_queue(store: Store) {
-    let queue = provisioned(&store).await;
+async fn jobs_are_counted_by_state_and_queue(store: Store) {
+    let queue = provision_queue(&store).await;
     assert_eq!(states(&queue).await, [0; 4]);
     assert_eq!(queue.stats().await.unwrap().oldest_ready, None);
     let other = Queue::new(store.database.clone(), "a-other").unwrap();
@@ -207,7 +207,7 @@ async fn it_is_counted_by_state_and_queue(store: Store) {
     assert!(oldest >= Duration::from_secs(60) && oldest < Duration::from_secs(120), "{oldest:?}");
 }
 
-async fn without_a_table_it_says_so(store: Store) {
+async fn a_missing_table_and_invalid_arguments_are_errors(store: Store) {
     let queue = Queue::new(store.database.clone(), "mail").unwrap();
     let errors = [
         queue.enqueue(Job::new("x")).await.unwrap_err(),
@@ -239,7 +239,7 @@ async fn without_a_table_it_says_so(store: Store) {
     assert_eq!(queue.claim("w", 0, LONG).await.unwrap().len(), 0);
 }
 
-async fn several_provision_at_once(store: Store) {
+async fn concurrent_provisioning_works(store: Store) {
     let mut tasks = Vec::new();
     for _ in 0..4 {
         let queue = Queue::new(store.other().await, "mail").unwrap();
@@ -248,7 +248,7 @@ async fn several_provision_at_once(store: Store) {
     for task in tasks {
         task.await.unwrap().unwrap();
     }
-    let queue = provisioned(&store).await;
+    let queue = provision_queue(&store).await;
     add(&queue, ["x"]).await;
     assert_eq!(payloads(&queue).await, ["x"]);
 }

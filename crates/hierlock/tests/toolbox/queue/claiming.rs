@@ -1,7 +1,7 @@
-//! Who owns a job, and who no longer does.
+//! Claims, heartbeats, and lost claims.
 
-use super::{LONG, add, claim_one, end_leases, payloads, provisioned, states};
-use crate::servers::GENEROUS;
+use super::{LONG, add, claim_one, end_leases, payloads, provision_queue, states};
+use crate::servers::TEST_LIMIT;
 use crate::support::{Place, Store, eventually, on_every_engine};
 use futures_util::FutureExt as _;
 use hierlock::queue::{DeadJobFilter, FailureOutcome, Job, Queue};
@@ -13,22 +13,22 @@ use std::task::Poll;
 use std::time::Duration;
 
 on_every_engine! {
-    a_lease_that_ended_gives_the_job_to_another,
+    a_job_can_be_claimed_again_after_its_lease_ended,
     a_lease_ends_by_the_clock_of_the_database,
-    a_heartbeat_keeps_jobs_and_tells_which_are_lost,
-    a_heartbeat_waits_for_nobody,
-    a_run_learns_that_it_is_lost,
-    too_many_failures_are_dead_until_somebody_says_so,
-    what_kills_its_worker_again_and_again_is_dead,
-    many_are_completed_together_and_the_lost_ones_told,
-    what_is_given_back_was_no_attempt,
+    a_heartbeat_extends_leases_and_returns_lost_jobs,
+    a_heartbeat_does_not_wait_for_locked_jobs,
+    a_claimed_job_reports_its_loss,
+    a_job_with_too_many_failures_is_dead_until_retried,
+    a_job_that_always_kills_its_worker_is_dead_in_the_end,
+    completing_many_jobs_returns_the_lost_ones,
+    giving_back_counts_no_attempt,
     a_completion_is_part_of_the_callers_transaction,
-    a_claim_dropped_at_any_point_gives_back,
+    a_claim_dropped_at_any_point_gives_back_its_jobs,
     eight_workers_do_each_job_exactly_once,
 }
 
-async fn a_lease_that_ended_gives_the_job_to_another(store: Store) {
-    let queue = provisioned(&store).await;
+async fn a_job_can_be_claimed_again_after_its_lease_ended(store: Store) {
+    let queue = provision_queue(&store).await;
     store.run("CREATE TABLE effects (id BIGINT)").await;
     add(&queue, ["x"]).await;
     let old = claim_one(&queue, "old").await;
@@ -50,25 +50,25 @@ async fn a_lease_that_ended_gives_the_job_to_another(store: Store) {
     tx.rollback().await.unwrap();
     assert_eq!(states(&queue).await, [0, 0, 1, 0]);
     new.complete().await.unwrap();
-    assert!(new.complete().await.unwrap_err().is_lost(), "only once");
+    assert!(new.complete().await.unwrap_err().is_lost(), "a job can be completed only once");
     assert_eq!(states(&queue).await, [0; 4]);
 }
 
 async fn a_lease_ends_by_the_clock_of_the_database(store: Store) {
-    let queue = provisioned(&store).await;
+    let queue = provision_queue(&store).await;
     add(&queue, ["x"]).await;
     let job = queue.claim("w", 1, Duration::from_millis(30)).await.unwrap().pop().unwrap();
     eventually("the lease ends", async || queue.promote().await.unwrap().returned == 1).await;
     assert!(job.complete().await.unwrap_err().is_lost());
 }
 
-async fn a_heartbeat_keeps_jobs_and_tells_which_are_lost(store: Store) {
-    let queue = provisioned(&store).await;
+async fn a_heartbeat_extends_leases_and_returns_lost_jobs(store: Store) {
+    let queue = provision_queue(&store).await;
     add(&queue, ["a", "b", "c"]).await;
     let jobs = queue.claim("w", 3, LONG).await.unwrap();
     end_leases(&store).await;
     assert_eq!(queue.heartbeat(&jobs, LONG).await.unwrap(), [0; 0]);
-    assert_eq!(queue.promote().await.unwrap().returned, 0, "kept");
+    assert_eq!(queue.promote().await.unwrap().returned, 0, "the leases were not extended");
     end_leases(&store).await;
     assert_eq!(queue.heartbeat(&jobs[..1], LONG).await.unwrap(), [0; 0]);
     assert_eq!(queue.promote().await.unwrap().returned, 2);
@@ -80,9 +80,8 @@ async fn a_heartbeat_keeps_jobs_and_tells_which_are_lost(store: Store) {
     assert_eq!(queue.heartbeat(&[], LONG).await.unwrap(), [0; 0]);
 }
 
-/// A job that is completed in a long transaction must not prevent the leases of others from being extended.
-async fn a_run_learns_that_it_is_lost(store: Store) {
-    let queue = provisioned(&store).await;
+async fn a_claimed_job_reports_its_loss(store: Store) {
+    let queue = provision_queue(&store).await;
     add(&queue, ["x", "y"]).await;
     let [kept, lost] = queue.claim("w", 2, LONG).await.unwrap().try_into().unwrap();
     assert!(kept.lost().now_or_never().is_none() && lost.lost().now_or_never().is_none());
@@ -94,37 +93,39 @@ async fn a_run_learns_that_it_is_lost(store: Store) {
     });
     let jobs = [kept.clone(), lost.clone()];
     assert_eq!(queue.heartbeat(&jobs, LONG).await.unwrap(), [lost.id()]);
-    tokio::time::timeout(GENEROUS, waits).await.expect("it waits on").unwrap();
+    tokio::time::timeout(TEST_LIMIT, waits).await.expect("the loss was not reported").unwrap();
     assert!(kept.lost().now_or_never().is_none());
-    // If no heartbeat succeeds the job is lost when its lease expires, unless it was ended before.
+    // If no heartbeat succeeds, the claim is lost when its lease expires, unless the job was ended before.
     let short = Duration::from_millis(20);
     assert!(queue.heartbeat(std::slice::from_ref(&kept), short).await.unwrap().is_empty());
-    tokio::time::timeout(GENEROUS, kept.lost()).await.expect("it waits on");
+    tokio::time::timeout(TEST_LIMIT, kept.lost()).await.expect("the loss was not reported");
     let ended = queue.claim("w", 1, short).await.unwrap().pop().unwrap();
     ended.complete().await.unwrap();
     assert!(tokio::time::timeout(5 * short, ended.lost()).await.is_err());
 }
 
-async fn a_heartbeat_waits_for_nobody(store: Store) {
+/// A job that is completed in a long transaction must not prevent the leases of others from being extended.
+async fn a_heartbeat_does_not_wait_for_locked_jobs(store: Store) {
     if store.place == Place::Sqlite {
         return; // One writer at a time: there is nothing to skip.
     }
-    let queue = provisioned(&store).await;
+    let queue = provision_queue(&store).await;
     add(&queue, ["a", "b"]).await;
     let jobs = queue.claim("w", 2, LONG).await.unwrap();
     end_leases(&store).await;
     let mut tx = store.database.begin().await.unwrap();
     jobs[0].complete_in(&mut tx).await.unwrap();
     let beat = queue.heartbeat(&jobs, LONG);
-    let lost = tokio::time::timeout(Duration::from_secs(10), beat).await.expect("waits");
-    assert_eq!(lost.unwrap(), [0; 0], "it may be rolled back still");
+    let lost = tokio::time::timeout(Duration::from_secs(10), beat).await;
+    let lost = lost.expect("the heartbeat waits for a locked row");
+    assert_eq!(lost.unwrap(), [0; 0], "the completion may still be rolled back");
     assert_eq!(queue.promote().await.unwrap().returned, 0);
     tx.commit().await.unwrap();
     assert_eq!(queue.heartbeat(&jobs, LONG).await.unwrap(), [jobs[0].id()]);
 }
 
-async fn too_many_failures_are_dead_until_somebody_says_so(store: Store) {
-    let queue = provisioned(&store).await;
+async fn a_job_with_too_many_failures_is_dead_until_retried(store: Store) {
+    let queue = provision_queue(&store).await;
     for payload in ["a", "b", "c"] {
         queue.enqueue(Job::new(payload).max_attempts(2)).await.unwrap();
     }
@@ -149,7 +150,7 @@ async fn too_many_failures_are_dead_until_somebody_says_so(store: Store) {
     assert_eq!(
         queue.retry_dead(DeadJobFilter::Ids(vec![one])).await.unwrap(),
         0,
-        "not dead any more"
+        "the job is not dead any more"
     );
     let job = claim_one(&queue, "w").await;
     assert_eq!((job.payload(), job.attempt(), job.max_attempts()), ("b", 1, 2));
@@ -157,8 +158,8 @@ async fn too_many_failures_are_dead_until_somebody_says_so(store: Store) {
     assert_eq!(payloads(&queue).await, ["a", "c"]);
 }
 
-async fn what_kills_its_worker_again_and_again_is_dead(store: Store) {
-    let queue = provisioned(&store).await;
+async fn a_job_that_always_kills_its_worker_is_dead_in_the_end(store: Store) {
+    let queue = provision_queue(&store).await;
     queue.enqueue(Job::new("poison").max_attempts(3)).await.unwrap();
     for attempt in 1..=3 {
         assert_eq!(claim_one(&queue, "w").await.attempt(), attempt);
@@ -173,8 +174,8 @@ async fn what_kills_its_worker_again_and_again_is_dead(store: Store) {
     assert!(dead.last_error.unwrap().contains("lease"));
 }
 
-async fn many_are_completed_together_and_the_lost_ones_told(store: Store) {
-    let queue = provisioned(&store).await;
+async fn completing_many_jobs_returns_the_lost_ones(store: Store) {
+    let queue = provision_queue(&store).await;
     add(&queue, ["x"; 700]).await;
     let jobs = queue.claim("w", 700, LONG).await.unwrap();
     store.run(&format!("UPDATE hier_jobs SET due_ms = 0 WHERE id = {}", jobs[3].id())).await;
@@ -185,8 +186,8 @@ async fn many_are_completed_together_and_the_lost_ones_told(store: Store) {
     assert_eq!(queue.complete_all(&[]).await.unwrap(), [0; 0]);
 }
 
-async fn what_is_given_back_was_no_attempt(store: Store) {
-    let queue = provisioned(&store).await;
+async fn giving_back_counts_no_attempt(store: Store) {
+    let queue = provision_queue(&store).await;
     add(&queue, ["x"]).await;
     let old = claim_one(&queue, "w").await;
     old.give_back().await.unwrap();
@@ -196,7 +197,7 @@ async fn what_is_given_back_was_no_attempt(store: Store) {
 }
 
 async fn a_completion_is_part_of_the_callers_transaction(store: Store) {
-    let queue = provisioned(&store).await;
+    let queue = provision_queue(&store).await;
     store.run("CREATE TABLE effects (id BIGINT)").await;
     add(&queue, ["x"]).await;
     let job = claim_one(&queue, "w").await;
@@ -214,8 +215,8 @@ async fn a_completion_is_part_of_the_callers_transaction(store: Store) {
     }
 }
 
-async fn a_claim_dropped_at_any_point_gives_back(store: Store) {
-    let queue = provisioned(&store).await;
+async fn a_claim_dropped_at_any_point_gives_back_its_jobs(store: Store) {
+    let queue = provision_queue(&store).await;
     queue.enqueue_all(vec![Job::new("x").max_attempts(100); 5]).await.unwrap();
     for polls in 0..40 {
         let (mut left, mut is_done) = (polls, false);
@@ -233,17 +234,17 @@ async fn a_claim_dropped_at_any_point_gives_back(store: Store) {
             .await;
         }
         if is_done {
-            // It completed before it could be dropped.
+            // The claim completed before it could be dropped.
             end_leases(&store).await;
             queue.promote().await.unwrap();
         }
-        eventually("all are back", async || states(&queue).await == [5, 0, 0, 0]).await;
+        eventually("all jobs are ready", async || states(&queue).await == [5, 0, 0, 0]).await;
     }
 }
 
 /// The effect of each job is a row with its ID as primary key: a second effect would fail.
 async fn eight_workers_do_each_job_exactly_once(store: Store) {
-    let queue = provisioned(&store).await;
+    let queue = provision_queue(&store).await;
     store.run("CREATE TABLE effects (id BIGINT PRIMARY KEY, worker BIGINT)").await;
     add(&queue, ["x"; 2000]).await;
     let workers = (0..8i64).map(|number| {
@@ -256,8 +257,8 @@ async fn eight_workers_do_each_job_exactly_once(store: Store) {
                     return ids;
                 }
                 // On SQLite it may have to wait for longer than the busy timeout.
-                let begun = retry(RetryPolicy::default(), |_| queue.database().begin());
-                let mut tx = begun.await.unwrap();
+                let transaction = retry(RetryPolicy::default(), |_| queue.database().begin());
+                let mut tx = transaction.await.unwrap();
                 for job in &jobs {
                     let effect = [job.id().into(), number.into()];
                     tx.execute("INSERT INTO effects VALUES (?, ?)", effect).await.unwrap();
@@ -271,7 +272,7 @@ async fn eight_workers_do_each_job_exactly_once(store: Store) {
     let mut done = BTreeSet::new();
     for worker in workers.collect::<Vec<_>>() {
         for id in worker.await.unwrap() {
-            assert!(done.insert(id), "{id} twice");
+            assert!(done.insert(id), "job {id} was done twice");
         }
     }
     assert_eq!((done.len(), states(&queue).await), (2000, [0; 4]));

@@ -3,8 +3,9 @@
 mod adding;
 mod claiming;
 mod processes;
-mod seed;
+
 mod stopping;
+mod two_batches;
 mod working;
 
 use crate::support::Store;
@@ -15,7 +16,7 @@ use std::time::Duration;
 const LONG: Duration = Duration::from_secs(3600);
 
 /// Returns a queue whose failed jobs are due at once.
-async fn provisioned(store: &Store) -> Queue {
+async fn provision_queue(store: &Store) -> Queue {
     let queue = Queue::new(store.database.clone(), "mail").unwrap();
     queue.provision().await.unwrap();
     queue.pauses(Duration::ZERO, Duration::ZERO)
@@ -28,7 +29,7 @@ async fn claim_one(queue: &Queue, worker: &str) -> ClaimedJob {
     claimed.pop().unwrap()
 }
 
-/// Adds these, and nothing is woken that matters.
+/// Adds jobs with these payloads.
 async fn add(queue: &Queue, payloads: impl IntoIterator<Item = &str>) {
     queue.enqueue_all(payloads.into_iter().map(Job::new)).await.unwrap();
 }

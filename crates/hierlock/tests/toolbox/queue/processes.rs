@@ -1,6 +1,6 @@
-//! Workers in separate processes that are killed: this test binary starts itself again.
+//! Workers in other processes that are killed: this test binary starts itself again.
 
-use super::{LONG, add, provisioned, states};
+use super::{LONG, add, provision_queue, states};
 use crate::support::{Store, eventually, on_every_engine};
 use hierlock::database::Database;
 use hierlock::queue::{ClaimedJob, Job, Queue};
@@ -9,8 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 on_every_engine! {
-    a_killed_workers_jobs_come_back,
-    workers_killed_at_random_lose_nothing_and_do_nothing_twice,
+    jobs_of_a_killed_worker_become_ready_again,
+    workers_killed_at_random_run_each_job_exactly_once,
 }
 
 const ROLE: &str = "HIERLOCK_TEST_QUEUE_ROLE";
@@ -19,10 +19,10 @@ const EFFECTS: &str = "CREATE TABLE effects (id BIGINT NOT NULL)";
 /// Short, so that the jobs of a killed worker come back soon; long enough for a heartbeat on a busy machine.
 const LEASE: Duration = Duration::from_secs(3);
 
-/// Another process. Dropping it kills the process.
-struct Other(Child);
+/// A worker in another process. Dropping it kills the process.
+struct WorkerProcess(Child);
 
-impl Other {
+impl WorkerProcess {
     fn start(store: &Store, role: &str) -> Self {
         let process = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "queue::processes::a_worker_for_another_test", "--nocapture"])
@@ -34,13 +34,13 @@ impl Other {
         Self(process.unwrap())
     }
 
-    /// Kills the process, which must not have ended by itself.
-    fn kill_9(mut self) {
-        assert!(self.0.try_wait().unwrap().is_none(), "it ended by itself");
+    /// Kills the process with SIGKILL. It must not have ended by itself.
+    fn kill(mut self) {
+        assert!(self.0.try_wait().unwrap().is_none(), "the worker ended by itself");
     }
 }
 
-impl Drop for Other {
+impl Drop for WorkerProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -55,11 +55,11 @@ async fn a_worker_for_another_test() {
     let worker = queue.worker("other").batch(10).concurrency(4).lease(LEASE);
     let worker = worker.poll_every(Duration::from_millis(100));
     let database = queue.database().clone();
-    let worked = match role.as_str() {
+    let summary = match role.as_str() {
         "hangs" => worker.run(|_| std::future::pending::<hierlock::Result<()>>()).await,
         _ => worker.run(move |job| work(database.clone(), job)).await,
     };
-    worked.unwrap();
+    summary.unwrap();
 }
 
 /// Writes the effect and completes the job in one transaction.
@@ -74,21 +74,21 @@ async fn work(database: Database, job: ClaimedJob) -> hierlock::Result<()> {
     done.await.map_err(|given_up| given_up.last)
 }
 
-async fn a_killed_workers_jobs_come_back(store: Store) {
-    let queue = provisioned(&store).await;
+async fn jobs_of_a_killed_worker_become_ready_again(store: Store) {
+    let queue = provision_queue(&store).await;
     store.run(EFFECTS).await;
     add(&queue, ["x"; 3]).await;
-    let other = Other::start(&store, "hangs");
-    eventually("it has them", async || states(&queue).await == [0, 0, 3, 0]).await;
+    let other = WorkerProcess::start(&store, "hangs");
+    eventually("all jobs are claimed", async || states(&queue).await == [0, 0, 3, 0]).await;
     // The jobs belong to the worker as long as it lives.
-    let begun = Instant::now();
-    while begun.elapsed() < LEASE + LEASE / 2 {
+    let started = Instant::now();
+    while started.elapsed() < LEASE + LEASE / 2 {
         assert_eq!(queue.promote().await.unwrap().returned, 0);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    other.kill_9();
+    other.kill();
     let mut back = 0;
-    eventually("they are back", async || {
+    eventually("all jobs are ready again", async || {
         back += queue.promote().await.unwrap().returned;
         back == 3
     })
@@ -101,25 +101,26 @@ async fn a_killed_workers_jobs_come_back(store: Store) {
 }
 
 /// Every job takes effect exactly once, because the effect is in the transaction that completes it.
-async fn workers_killed_at_random_lose_nothing_and_do_nothing_twice(store: Store) {
+async fn workers_killed_at_random_run_each_job_exactly_once(store: Store) {
     const JOBS: i64 = 3_000;
     const WORKERS: usize = 4;
     const KILLS: i64 = 8;
-    let queue = provisioned(&store).await;
+    let queue = provision_queue(&store).await;
     store.run(EFFECTS).await;
     let jobs = (0..JOBS).map(|number| Job::new(number.to_string()).max_attempts(1000));
     queue.enqueue_all(jobs).await.unwrap();
-    let mut workers: Vec<Other> = (0..WORKERS).map(|_| Other::start(&store, "works")).collect();
+    let mut workers: Vec<WorkerProcess> =
+        (0..WORKERS).map(|_| WorkerProcess::start(&store, "works")).collect();
     let effects = async || store.number("SELECT COUNT(*) FROM effects").await;
     for kill in 1..=KILLS {
         let enough = JOBS * kill / (KILLS + 2);
-        eventually("it goes on", async || effects().await >= enough).await;
+        eventually("the workers make progress", async || effects().await >= enough).await;
         let victim = fastrand::usize(..WORKERS);
-        let next = Other::start(&store, "works");
-        std::mem::replace(&mut workers[victim], next).kill_9();
+        let next = WorkerProcess::start(&store, "works");
+        std::mem::replace(&mut workers[victim], next).kill();
     }
-    eventually("all are done", async || states(&queue).await == [0; 4]).await;
-    workers.into_iter().for_each(Other::kill_9);
+    eventually("all jobs are done", async || states(&queue).await == [0; 4]).await;
+    workers.into_iter().for_each(WorkerProcess::kill);
     assert_eq!(effects().await, JOBS);
     assert_eq!(store.number("SELECT COUNT(DISTINCT id) FROM effects").await, JOBS);
 }

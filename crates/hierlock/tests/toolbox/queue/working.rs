@@ -1,7 +1,7 @@
-//! Workers run jobs, notice what happens to them, and stop in order.
+//! Workers run jobs, record their outcomes, and stop gracefully.
 
-use super::{LONG, add, end_leases, provisioned, states};
-use crate::servers::GENEROUS;
+use super::{LONG, add, end_leases, provision_queue, states};
+use crate::servers::TEST_LIMIT;
 use crate::support::{Place, Store, eventually, on_every_engine};
 use hierlock::queue::{ClaimedJob, Job, Queue};
 
@@ -14,14 +14,14 @@ use tokio::sync::Semaphore;
 on_every_engine! {
     every_job_is_run_and_completed,
     errors_and_panics_are_failures,
-    a_handler_may_end_its_job_by_itself,
-    stopped_it_finishes_what_it_has_begun_and_gives_back_the_rest,
-    dropped_its_jobs_come_back_when_their_lease_ends,
-    a_long_job_is_kept_by_heartbeats,
-    a_handler_learns_that_its_job_is_lost,
+    a_handler_can_end_its_job_itself,
+    a_stopped_worker_finishes_running_jobs_and_gives_back_the_rest,
+    jobs_of_a_dropped_worker_become_ready_when_their_lease_ends,
+    heartbeats_keep_the_lease_of_a_long_job,
+    a_handler_is_notified_of_a_lost_job,
     a_worker_is_woken_in_its_process,
-    what_failed_or_was_scheduled_is_found_by_polling,
-    a_database_that_fails_for_a_while_is_waited_for,
+    polling_finds_failed_scheduled_and_abandoned_jobs,
+    a_worker_survives_temporary_database_errors,
 }
 
 type Runs = Arc<Mutex<BTreeMap<String, u32>>>;
@@ -31,18 +31,18 @@ fn count(runs: &Runs, job: &ClaimedJob) {
 }
 
 async fn every_job_is_run_and_completed(store: Store) {
-    let queue = provisioned(&store).await;
+    let queue = provision_queue(&store).await;
     for (batch, concurrency) in [(1, 1), (20, 8), (3, 10), (20, 1)] {
         let payloads: Vec<String> = (0..60).map(|number| number.to_string()).collect();
         add(&queue, payloads.iter().map(String::as_str)).await;
         let runs = Runs::default();
         let worker = queue.worker("w").batch(batch).concurrency(concurrency).until_empty();
-        let seen = runs.clone();
-        let worked = worker.run(move |job| {
-            count(&seen, &job);
+        let counter = runs.clone();
+        let summary = worker.run(move |job| {
+            count(&counter, &job);
             async { Ok::<_, String>(()) }
         });
-        assert_eq!(worked.await.unwrap().done, 60);
+        assert_eq!(summary.await.unwrap().done, 60);
         assert!(
             runs.lock().unwrap().len() == 60
                 && runs.lock().unwrap().values().all(|times| *times == 1)
@@ -52,7 +52,7 @@ async fn every_job_is_run_and_completed(store: Store) {
 }
 
 async fn errors_and_panics_are_failures(store: Store) {
-    let queue = provisioned(&store).await;
+    let queue = provision_queue(&store).await;
     for payload in ["fails", "panics", "panics early", "works"] {
         queue.enqueue(Job::new(payload).max_attempts(2)).await.unwrap();
     }
@@ -68,10 +68,10 @@ async fn errors_and_panics_are_failures(store: Store) {
             }
         }
     }));
-    eventually("three are dead", async || states(&queue).await == [0, 0, 0, 3]).await;
+    eventually("three jobs are dead", async || states(&queue).await == [0, 0, 0, 3]).await;
     handle.stop();
-    let worked = work.await.unwrap().unwrap();
-    assert_eq!((worked.done, worked.failed, worked.lost), (1, 6, 0));
+    let summary = work.await.unwrap().unwrap();
+    assert_eq!((summary.done, summary.failed, summary.lost), (1, 6, 0));
     let mut errors: Vec<(String, String)> = Vec::new();
     for dead in queue.dead(9).await.unwrap() {
         assert_eq!(dead.attempts, 2);
@@ -83,8 +83,8 @@ async fn errors_and_panics_are_failures(store: Store) {
     assert!(errors[2].1.contains("that is no good"), "{errors:?}");
 }
 
-async fn a_handler_may_end_its_job_by_itself(store: Store) {
-    let queue = provisioned(&store).await;
+async fn a_handler_can_end_its_job_itself(store: Store) {
+    let queue = provision_queue(&store).await;
     store.run("CREATE TABLE effects (id BIGINT)").await;
     for payload in ["in", "in, but fails", "in, rolled back", "complete", "give back", "fail"] {
         queue.enqueue(Job::new(payload).max_attempts(1)).await.unwrap();
@@ -93,7 +93,7 @@ async fn a_handler_may_end_its_job_by_itself(store: Store) {
     let worker = queue.worker("w").batch(9).concurrency(1);
     let handle = worker.handle();
     let stop = handle.clone();
-    let worked = worker.run(move |job: ClaimedJob| {
+    let summary = worker.run(move |job: ClaimedJob| {
         let (database, stop) = (database.clone(), stop.clone());
         async move {
             if job.payload().starts_with("in") {
@@ -119,77 +119,77 @@ async fn a_handler_may_end_its_job_by_itself(store: Store) {
             Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
         }
     });
-    let worked = worked.await.unwrap();
+    let summary = summary.await.unwrap();
     // "fail" was not started when the worker was stopped.
-    let seen = [worked.done, worked.failed, worked.given_back, worked.lost];
-    assert_eq!(seen, [3, 1, 2, 0]);
+    let counts = [summary.done, summary.failed, summary.given_back, summary.lost];
+    assert_eq!(counts, [3, 1, 2, 0]);
     assert_eq!(store.number("SELECT COUNT(*) FROM effects").await, 2);
     assert_eq!(states(&queue).await, [2, 0, 0, 1]);
 }
 
-async fn stopped_it_finishes_what_it_has_begun_and_gives_back_the_rest(store: Store) {
-    let queue = provisioned(&store).await;
+async fn a_stopped_worker_finishes_running_jobs_and_gives_back_the_rest(store: Store) {
+    let queue = provision_queue(&store).await;
     add(&queue, ["x"; 30]).await;
-    let (begun, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+    let (started, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
     let worker = queue.worker("w").batch(20).concurrency(4).poll_every(LONG);
     let handle = worker.handle();
-    let (seen, open) = (begun.clone(), gate.clone());
+    let (counter, open) = (started.clone(), gate.clone());
     let work = tokio::spawn(worker.run(move |_| {
-        let (seen, open) = (seen.clone(), open.clone());
+        let (counter, open) = (counter.clone(), open.clone());
         async move {
-            seen.fetch_add(1, Ordering::SeqCst);
+            counter.fetch_add(1, Ordering::SeqCst);
             open.acquire().await.map(|permit| permit.forget())
         }
     }));
-    eventually("four have begun", async || begun.load(Ordering::SeqCst) == 4).await;
+    eventually("four jobs are running", async || started.load(Ordering::SeqCst) == 4).await;
     handle.stop();
-    eventually("the rest is back", async || states(&queue).await == [26, 0, 4, 0]).await;
+    eventually("the other jobs are ready", async || states(&queue).await == [26, 0, 4, 0]).await;
     assert!(!work.is_finished());
     gate.add_permits(100);
-    let worked = work.await.unwrap().unwrap();
-    assert_eq!((worked.done, worked.given_back, worked.failed), (4, 16, 0));
-    assert_eq!((begun.load(Ordering::SeqCst), states(&queue).await), (4, [26, 0, 0, 0]));
+    let summary = work.await.unwrap().unwrap();
+    assert_eq!((summary.done, summary.given_back, summary.failed), (4, 16, 0));
+    assert_eq!((started.load(Ordering::SeqCst), states(&queue).await), (4, [26, 0, 0, 0]));
     assert_eq!(store.number("SELECT MAX(attempts) FROM hier_jobs").await, 0);
     // A handle can stop its worker before it starts.
     let worker = queue.worker("w");
     worker.handle().stop();
-    let worked = worker.run(|_| async { Ok::<_, String>(()) }).await.unwrap();
-    assert_eq!(worked.done, 0);
+    let summary = worker.run(|_| async { Ok::<_, String>(()) }).await.unwrap();
+    assert_eq!(summary.done, 0);
 }
 
-async fn dropped_its_jobs_come_back_when_their_lease_ends(store: Store) {
-    let queue = provisioned(&store).await;
+async fn jobs_of_a_dropped_worker_become_ready_when_their_lease_ends(store: Store) {
+    let queue = provision_queue(&store).await;
     add(&queue, ["x"; 3]).await;
-    let begun = Arc::new(AtomicUsize::new(0));
+    let started = Arc::new(AtomicUsize::new(0));
     let worker = queue.worker("w").batch(3).concurrency(3).lease(Duration::from_secs(2));
-    let seen = begun.clone();
+    let counter = started.clone();
     let work = tokio::spawn(worker.run(move |_| {
-        seen.fetch_add(1, Ordering::SeqCst);
+        counter.fetch_add(1, Ordering::SeqCst);
         std::future::pending::<Result<(), String>>()
     }));
-    eventually("all have begun", async || begun.load(Ordering::SeqCst) == 3).await;
+    eventually("all jobs are running", async || started.load(Ordering::SeqCst) == 3).await;
     work.abort();
     assert!(work.await.unwrap_err().is_cancelled());
     let mut back = 0;
-    eventually("they are back", async || {
+    eventually("all jobs are ready again", async || {
         back += queue.promote().await.unwrap().returned;
         back == 3
     })
     .await;
-    assert_eq!((begun.load(Ordering::SeqCst), states(&queue).await), (3, [3, 0, 0, 0]));
+    assert_eq!((started.load(Ordering::SeqCst), states(&queue).await), (3, [3, 0, 0, 0]));
 }
 
-async fn a_long_job_is_kept_by_heartbeats(store: Store) {
-    let queue = provisioned(&store).await;
+async fn heartbeats_keep_the_lease_of_a_long_job(store: Store) {
+    let queue = provision_queue(&store).await;
     add(&queue, ["x"]).await;
     let lease = Duration::from_secs(3);
     let worker = queue.worker("w").lease(lease).until_empty().poll_every(LONG);
     let database = store.database.clone();
     let watcher = queue.clone();
-    let worked = worker.run(move |_| {
+    let summary = worker.run(move |_| {
         let (database, queue) = (database.clone(), watcher.clone());
         async move {
-            // Until its lease has been extended three times, nobody else gets the job.
+            // No other worker gets the job until its lease has been extended three times.
             let (mut ends, mut last) = (0, 0);
             while ends < 3 {
                 let mut tx = database.begin().await?;
@@ -203,18 +203,19 @@ async fn a_long_job_is_kept_by_heartbeats(store: Store) {
             Ok::<_, hierlock::Error>(())
         }
     });
-    let worked = tokio::time::timeout(Duration::from_secs(60), worked).await.expect("no heartbeat");
-    assert_eq!(worked.unwrap().done, 1);
+    let summary =
+        tokio::time::timeout(Duration::from_secs(60), summary).await.expect("no heartbeat");
+    assert_eq!(summary.unwrap().done, 1);
 }
 
-async fn a_handler_learns_that_its_job_is_lost(store: Store) {
-    let queue = provisioned(&store).await;
+async fn a_handler_is_notified_of_a_lost_job(store: Store) {
+    let queue = provision_queue(&store).await;
     add(&queue, ["x"]).await;
     let worker = queue.worker("slow").lease(Duration::from_millis(300)).poll_every(LONG);
     let handle = worker.handle();
     let thief = queue.clone();
     let database = store.database.clone();
-    let worked = worker.run(move |job| {
+    let summary = worker.run(move |job| {
         let (queue, database, stop) = (thief.clone(), database.clone(), handle.clone());
         async move {
             let steal = async || {
@@ -231,32 +232,33 @@ async fn a_handler_learns_that_its_job_is_lost(store: Store) {
             Ok::<_, hierlock::Error>(())
         }
     });
-    let worked = tokio::time::timeout(GENEROUS, worked).await.expect("it waits on").unwrap();
-    assert_eq!((worked.done, worked.lost), (0, 1));
+    let summary = tokio::time::timeout(TEST_LIMIT, summary).await;
+    let summary = summary.expect("the loss was not reported").unwrap();
+    assert_eq!((summary.done, summary.lost), (0, 1));
     assert_eq!(states(&queue).await, [0, 0, 1, 0]);
 }
 
-/// Runs a worker with a long poll interval until `jobs` jobs are done; `enqueue` is called when it is idle.
-async fn is_woken(queue: &Queue, jobs: usize, enqueue: impl AsyncFnOnce()) {
+/// Runs a worker with a long poll interval until `jobs` jobs are done; `enqueue` is called when the worker is idle.
+async fn run_until_woken(queue: &Queue, jobs: usize, enqueue: impl AsyncFnOnce()) {
     let done = Arc::new(AtomicUsize::new(0));
     let worker = queue.worker("w").poll_every(LONG);
     let handle = worker.handle();
-    let seen = done.clone();
+    let counter = done.clone();
     add(queue, ["first"]).await;
     let work = tokio::spawn(worker.run(move |_| {
-        seen.fetch_add(1, Ordering::SeqCst);
+        counter.fetch_add(1, Ordering::SeqCst);
         async { Ok::<_, String>(()) }
     }));
-    eventually("it has begun", async || states(queue).await == [0; 4]).await;
+    eventually("the first job is done", async || states(queue).await == [0; 4]).await;
     enqueue().await;
-    eventually("it is woken", async || done.load(Ordering::SeqCst) == jobs + 1).await;
+    eventually("the worker is woken", async || done.load(Ordering::SeqCst) == jobs + 1).await;
     handle.stop();
     work.await.unwrap().unwrap();
 }
 
 async fn a_worker_is_woken_in_its_process(store: Store) {
-    let queue = provisioned(&store).await;
-    is_woken(&queue, 7, async || {
+    let queue = provision_queue(&store).await;
+    run_until_woken(&queue, 7, async || {
         queue.enqueue(Job::new("x")).await.unwrap();
         queue.clone().enqueue_all(vec![Job::new("x"); 5]).await.unwrap();
         let mut tx = store.database.begin().await.unwrap();
@@ -270,28 +272,29 @@ async fn a_worker_is_woken_in_its_process(store: Store) {
 const LISTENING: &str = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() AND \
                          query LIKE '%LISTEN%' AND pid <> pg_backend_pid()";
 
-/// It is woken by the commit of a client that knows nothing of the worker.
+/// The worker is woken by the commit of another client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_wakes_a_worker_of_another_process() {
     let place = Place::Server(hierlock_sandbox::Engine::Postgres);
     let Some(store) = Store::new(place).await else { return };
-    let queue = provisioned(&store).await;
+    let queue = provision_queue(&store).await;
     let outside = Queue::new(store.other().await, "mail").unwrap();
-    let mut looks = crate::servers::Outside::connect(&store.url).await;
-    is_woken(&queue, 2, async || {
-        // It listens on a separate connection, once that is open.
-        eventually("it listens", async || looks.number(LISTENING).await == 1).await;
+    let mut observer = crate::servers::OutsideSession::connect(&store.url).await;
+    run_until_woken(&queue, 2, async || {
+        // The worker listens on a separate connection, once that is open.
+        eventually("the worker listens", async || observer.number(LISTENING).await == 1).await;
         outside.enqueue(Job::new("x")).await.unwrap();
         let mut tx = outside.database().begin().await.unwrap();
         outside.enqueue_in(&mut tx, Job::new("x")).await.unwrap();
         tx.commit().await.unwrap();
     })
     .await;
-    eventually("it listens no more", async || looks.number(LISTENING).await == 0).await;
+    eventually("the worker has stopped to listen", async || observer.number(LISTENING).await == 0)
+        .await;
 }
 
-async fn what_failed_or_was_scheduled_is_found_by_polling(store: Store) {
-    let queue = provisioned(&store).await;
+async fn polling_finds_failed_scheduled_and_abandoned_jobs(store: Store) {
+    let queue = provision_queue(&store).await;
     queue.enqueue(Job::new("later").run_in(Duration::from_millis(50))).await.unwrap();
     queue.enqueue(Job::new("abandoned")).await.unwrap();
     queue.claim("dead", 1, LONG).await.unwrap();
@@ -300,13 +303,13 @@ async fn what_failed_or_was_scheduled_is_found_by_polling(store: Store) {
     let worker = queue.worker("w").batch(2).poll_every(Duration::from_millis(10));
     let handle = worker.handle();
     let runs = Runs::default();
-    let seen = runs.clone();
+    let counter = runs.clone();
     let work = tokio::spawn(worker.run(move |job| {
-        count(&seen, &job);
+        count(&counter, &job);
         let fails = job.payload() == "fails once" && job.attempt() == 1;
         async move { if fails { Err("once") } else { Ok(()) } }
     }));
-    eventually("all are done", async || states(&queue).await == [0; 4]).await;
+    eventually("all jobs are done", async || states(&queue).await == [0; 4]).await;
     handle.stop();
     assert_eq!(work.await.unwrap().unwrap().done, 3);
     let runs: Vec<_> = runs.lock().unwrap().clone().into_iter().collect();
@@ -317,26 +320,26 @@ async fn what_failed_or_was_scheduled_is_found_by_polling(store: Store) {
 }
 
 /// A column is missing for a while, so every statement fails. (Without the table the worker would end.)
-async fn a_database_that_fails_for_a_while_is_waited_for(store: Store) {
-    let queue = provisioned(&store).await;
+async fn a_worker_survives_temporary_database_errors(store: Store) {
+    let queue = provision_queue(&store).await;
     let worker = queue.worker("w").batch(5).poll_every(Duration::from_millis(10));
     let handle = worker.handle();
     let gate = Arc::new(Semaphore::new(0));
     let open = gate.clone();
     add(&queue, ["x"; 5]).await;
-    let begun = Arc::new(AtomicUsize::new(0));
-    let seen = begun.clone();
+    let started = Arc::new(AtomicUsize::new(0));
+    let counter = started.clone();
     let work = tokio::spawn(worker.run(move |_| {
-        seen.fetch_add(1, Ordering::SeqCst);
+        counter.fetch_add(1, Ordering::SeqCst);
         let open = open.clone();
         async move { open.acquire().await.map(|permit| permit.forget()) }
     }));
-    eventually("it has begun", async || begun.load(Ordering::SeqCst) == 1).await;
+    eventually("the first job is running", async || started.load(Ordering::SeqCst) == 1).await;
     store.run("ALTER TABLE hier_jobs RENAME COLUMN claim TO claimed").await;
     gate.add_permits(100);
-    eventually("it goes on", async || begun.load(Ordering::SeqCst) == 5).await;
+    eventually("the worker continues", async || started.load(Ordering::SeqCst) == 5).await;
     store.run("ALTER TABLE hier_jobs RENAME COLUMN claimed TO claim").await;
-    eventually("all are done", async || states(&queue).await == [0; 4]).await;
+    eventually("all jobs are done", async || states(&queue).await == [0; 4]).await;
     handle.stop();
     assert_eq!(work.await.unwrap().unwrap().done, 5);
 }

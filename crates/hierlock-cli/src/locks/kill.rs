@@ -1,0 +1,229 @@
+//! `hierlock locks kill`: ends a session on a server.
+//!
+//! ```text
+//!   find the session ──► show it ──► confirm ──► is it still the same? ──► end it ──► until it is gone ──► log
+//! ```
+
+use super::LockPlace;
+use super::args::{KillArgs, LocksArgs};
+use super::confirm::confirm;
+pub(crate) use super::kill_log::{KillLog, LogEcho, user_name};
+use super::text::{Renderer, client_text, lock_text};
+use crate::exit::{self, CommandResult, Failure};
+use crate::output::{counted, escape_controls, json, print};
+use crate::time::timestamp;
+use hierlock::sql::Dialect;
+use hierlock::sql::lock_report::{LockInspector, LockSnapshot, SessionLocks};
+use hierlock_engine::{ErrorClass, Pool, PoolSettings, ServerError, SessionId};
+use serde::Serialize;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+use tokio::time::sleep;
+
+/// The time limit for a session to roll back and end, and the interval of the checks.
+const END_LIMIT: Duration = Duration::from_secs(30);
+const END_CHECK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A line of the log.
+#[derive(Serialize)]
+struct KillRecord<'a> {
+    event: &'static str,
+    time: String,
+    server: &'a str,
+    session: i64,
+    user: Option<&'a str>,
+    client: Option<&'a str>,
+    program: Option<&'a str>,
+    paths: Vec<String>,
+    waiting: Vec<i64>,
+    reason: &'a str,
+    by: &'a str,
+    /// Whether the session was gone before [`END_LIMIT`].
+    gone: bool,
+}
+
+pub(super) async fn kill(locks: &LocksArgs, args: &KillArgs) -> CommandResult {
+    let place = LockPlace::of(locks.url.as_ref())?;
+    let pending = PendingKill::prepare(&place, args.id).await?;
+    if !args.yes {
+        let _ = io::stderr().write_all(pending.description().as_bytes());
+        confirm(&pending.question()).await?;
+    }
+    // Without a log no session is ended.
+    let log = KillLog::open(args.log.as_deref(), LogEcho::StandardError)?;
+    let by = args.by.clone().unwrap_or_else(user_name);
+    let message = pending.end(&args.reason, &by, log).await?;
+    print(format!("{message}\n"))
+}
+
+/// A session that was found, and will be ended if the user confirms it.
+#[derive(Debug)]
+pub(crate) struct PendingKill {
+    id: SessionId,
+    dialect: Dialect,
+    pool: Arc<Pool>,
+    snapshot: LockSnapshot,
+    session: SessionLocks,
+    /// The sessions that wait directly behind it.
+    waiting: Vec<i64>,
+}
+
+impl PendingKill {
+    /// Finds a session. Fails if there is none with this id, or if `place` is a lock file.
+    pub(crate) async fn prepare(place: &LockPlace, pid: i64) -> Result<Self, Failure> {
+        let url = match place {
+            LockPlace::Server(url) => url,
+            LockPlace::File(path) => {
+                return Err(Failure::usage(format!(
+                    "`{}` is locked by processes, not by sessions of a server; end one with `kill {pid}`",
+                    path.display()
+                )));
+            }
+        };
+        let mut inspector = LockInspector::connect(url.expose()).await?;
+        let snapshot = inspector.snapshot().await?;
+        let session = match snapshot.session(pid) {
+            Some(session) => session.clone(),
+            // The snapshot has only sessions with locks or waits.
+            None => inspector.session(pid).await?.unwrap_or_default(),
+        };
+        let (dialect, address) = (inspector.dialect(), inspector.address().clone());
+        let pool = Pool::new(address, PoolSettings::default());
+        let id = find(&pool, dialect, pid).await?.ok_or_else(|| {
+            let server = &snapshot.server;
+            let message =
+                format!("{server} has no session {pid}, or none that this account may see");
+            Failure::new(exit::LOST, message)
+        })?;
+        let waiting = snapshot.wanted_from(pid).map(|(waiter, _)| waiter).collect();
+        Ok(Self { id, dialect, pool, snapshot, session, waiting })
+    }
+
+    /// Returns lines with the session, its locks, and the sessions that wait for it.
+    pub(crate) fn description(&self) -> String {
+        let Self { snapshot, session, .. } = self;
+        let mut lines = Vec::new();
+        Renderer::new(false).session(session, 0, "", snapshot, None, &mut lines);
+        if !session.has_locks() {
+            lines.push("      holds no lock that the server shows".to_owned());
+        }
+        for pid in &self.waiting {
+            let waiter = snapshot.session(*pid).map(client_text).unwrap_or_default();
+            lines.push(format!("      waits for it: {pid}  {waiter}"));
+        }
+        escape_controls(&(lines.join("\n") + "\n"))
+    }
+
+    pub(crate) fn question(&self) -> String {
+        format!("end session {} on {}?", self.id.pid, self.snapshot.server)
+    }
+
+    /// Ends the session if it is still the one that was found, waits until it is gone, and logs it. Returns a message.
+    pub(crate) async fn end(self, reason: &str, by: &str, log: KillLog) -> Result<String, Failure> {
+        let result = self.end_and_log(reason, by, log).await;
+        let _ = self.pool.close(Duration::from_secs(1)).await;
+        result
+    }
+
+    async fn end_and_log(&self, reason: &str, by: &str, log: KillLog) -> Result<String, Failure> {
+        let Self { snapshot, session, waiting, .. } = self;
+        let pid = self.id.pid;
+        if self.is_gone().await? {
+            let message = format!("session {pid} has ended by itself; nothing was ended");
+            return Err(Failure::new(exit::LOST, message));
+        }
+        self.terminate().await?;
+        let gone = self.wait_until_gone().await?;
+        let record = KillRecord {
+            event: "killed",
+            time: timestamp(SystemTime::now()),
+            server: &snapshot.server,
+            session: pid,
+            user: session.info.user.as_deref(),
+            client: session.info.client.as_deref(),
+            program: session
+                .label
+                .as_ref()
+                .map(|label| &*label.client.program)
+                .or(session.info.program.as_deref()),
+            paths: paths(session),
+            waiting: waiting.clone(),
+            reason,
+            by,
+            gone,
+        };
+        log.write(&json(&record))?;
+        if !gone {
+            return Err(Failure::unavailable(format!(
+                "session {pid} was killed, but still exists after {} s: it rolls back its changes",
+                END_LIMIT.as_secs()
+            )));
+        }
+        Ok(format!("ended session {pid}{}", released_text(session, waiting)))
+    }
+
+    async fn is_gone(&self) -> Result<bool, Failure> {
+        Ok(find(&self.pool, self.dialect, self.id.pid).await? != Some(self.id))
+    }
+
+    async fn terminate(&self) -> Result<(), Failure> {
+        let Err(error) = self.pool.terminate(self.dialect, self.id).await else { return Ok(()) };
+        let class = error.driver_error().map(ErrorClass::of);
+        if matches!(error, ServerError::Failed { .. }) && class == Some(ErrorClass::AccessDenied) {
+            let privilege = match self.dialect {
+                Dialect::Mysql => "CONNECTION_ADMIN ON *.*",
+                Dialect::Mariadb => "CONNECTION ADMIN ON *.*",
+                Dialect::Postgres => "pg_signal_backend",
+            };
+            let account = &self.snapshot.account;
+            let message = format!("{error}; GRANT {privilege} TO {account}");
+            return Err(Failure::unavailable(message));
+        }
+        // The session may have ended in the meantime.
+        if self.is_gone().await? { Ok(()) } else { Err(Failure::unavailable(error)) }
+    }
+
+    /// Waits until the session is gone; returns false after [`END_LIMIT`].
+    async fn wait_until_gone(&self) -> Result<bool, Failure> {
+        let started = Instant::now();
+        while !self.is_gone().await? {
+            if started.elapsed() > END_LIMIT {
+                return Ok(false);
+            }
+            sleep(END_CHECK_INTERVAL).await;
+        }
+        Ok(true)
+    }
+}
+
+/// Returns the nodes that the session held, and those that its label claims.
+fn paths(session: &SessionLocks) -> Vec<String> {
+    let held = session.held.iter().flat_map(|lock| &lock.nodes);
+    let mut paths: Vec<String> =
+        held.chain(session.unconfirmed_paths()).map(ToString::to_string).collect();
+    paths.sort();
+    paths.dedup();
+    paths
+}
+
+/// Returns `, which held u1 exclusive (bucket 0/2652417); waited for by 813, 814`.
+fn released_text(session: &SessionLocks, waiting: &[i64]) -> String {
+    let mut held: Vec<String> =
+        session.held.iter().take(4).map(|lock| lock_text(lock, None)).collect();
+    if session.held.len() > held.len() {
+        let more = (session.held.len() - held.len()) as u64;
+        held.push(counted(more, "more lock"));
+    }
+    let held =
+        if held.is_empty() { String::new() } else { format!(", which held {}", held.join(", ")) };
+    let waiting: Vec<String> = waiting.iter().map(i64::to_string).collect();
+    match &waiting[..] {
+        [] => held,
+        _ => format!("{held}; waited for by {}", waiting.join(", ")),
+    }
+}
+
+async fn find(pool: &Arc<Pool>, dialect: Dialect, pid: i64) -> Result<Option<SessionId>, Failure> {
+    pool.find(dialect, pid).await.map_err(Failure::unavailable)
+}

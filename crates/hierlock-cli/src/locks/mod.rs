@@ -1,0 +1,56 @@
+//! `hierlock locks`: lists holders and waiters, and ends a session that blocks others.
+//!
+//! ```text
+//!   URL ──► place: snapshot of a server (hierlock::sql::lock_report), or of a lock file (file)
+//!             │ snapshot_view: which sessions, in which order
+//!             ├─► text: a tree by root blocker      json: the same, flat
+//!             └─► kill: shown again, confirmed, checked, ended, logged
+//! ```
+//!
+//! `hierlock top` and `hierlock hot` use the same snapshots.
+
+mod args;
+mod confirm;
+mod file;
+pub(crate) mod json;
+pub(crate) mod kill;
+mod kill_log;
+mod place;
+pub(crate) mod snapshot_view;
+pub(crate) mod text;
+
+pub(crate) use args::LocksArgs;
+pub(crate) use place::{LockPlace, LockSource};
+
+use crate::exit::CommandResult;
+use crate::output::{has_colour, json as to_json, print};
+use crate::signals::{Signals, block_on};
+use args::LocksCommand;
+use snapshot_view::SnapshotView;
+
+pub(crate) fn locks(args: &LocksArgs) -> CommandResult {
+    block_on(async {
+        let mut signals = Signals::listen()?;
+        signals
+            .run_until_signal(async {
+                match &args.command {
+                    Some(LocksCommand::Kill(kill)) => kill::kill(args, kill).await,
+                    None => list(args).await,
+                }
+            })
+            .await?
+    })
+}
+
+async fn list(args: &LocksArgs) -> CommandResult {
+    let place = LockPlace::of(args.url.as_ref())?;
+    let mut source = LockSource::new(place);
+    source.path.clone_from(&args.path);
+    let snapshot = source.snapshot().await?;
+    let filter = args.path.as_ref().map(|path| source.filter(&snapshot, path));
+    let view = SnapshotView::new(&snapshot, filter.as_ref(), args.all);
+    if args.json {
+        return print(to_json(&json::SnapshotJson::new(&view)));
+    }
+    print(text::Renderer::new(has_colour()).snapshot(&view, args.path.as_ref()))
+}

@@ -1,0 +1,42 @@
+//! `hierlock top`: a live view of holders and waiters.
+//!
+//! ```text
+//!   observer (a task): snapshot and deadlock count, every interval ─┐
+//!   keys (a thread) ─────────────────────────────────────────────┐  │
+//!                                                                ▼  ▼
+//!   history: figures and slots ──► state: rows, dialogs ──► draw, dialog, explain      (pure)
+//!                                    └─ actions: quit, or end a session (locks::kill)
+//! ```
+
+mod args;
+mod dialog;
+mod draw;
+mod explain;
+mod history;
+mod live;
+mod once;
+mod rows;
+mod state;
+mod terminal;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use args::{PlaceArgs, TopArgs, interval};
+
+use crate::exit::{CommandResult, Failure};
+use crate::signals::{Signals, block_on};
+use std::io::{self, IsTerminal};
+
+pub(crate) fn top(args: &TopArgs) -> CommandResult {
+    let has_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+    if !args.once && !has_terminal {
+        return Err(Failure::usage("there is no terminal to draw on; --once prints what is seen"));
+    }
+    block_on(async {
+        let mut signals = Signals::listen()?;
+        if args.once {
+            return signals.run_until_signal(once::once(args)).await?;
+        }
+        live::watch(args, &mut signals).await
+    })
+}

@@ -1,0 +1,49 @@
+//! `hierlock top --once`: figures, locks and slots as text or JSON.
+
+use super::args::TopArgs;
+use super::draw::figures_text;
+use super::history::{Figures, History, Observation};
+use crate::exit::CommandResult;
+use crate::hot::{SlotSummaryJson, text::slot_lines};
+use crate::locks::json::SnapshotJson;
+use crate::locks::snapshot_view::SnapshotView;
+use crate::locks::text::Renderer;
+use crate::output::{has_colour, json, print};
+use serde::Serialize;
+use tokio::time::sleep;
+
+/// The number of slots in the list.
+const MAX_SLOTS: usize = 10;
+
+#[derive(Serialize)]
+struct OnceJson<'a> {
+    figures: &'a Figures,
+    locks: SnapshotJson<'a>,
+    hot_slots: Vec<SlotSummaryJson>,
+}
+
+/// Takes two observations, because rates need two, and prints the result.
+pub(super) async fn once(args: &TopArgs) -> CommandResult {
+    let mut source = args.place.source()?;
+    let mut history = History::default();
+    history.add(&Observation::take(&mut source).await?);
+    sleep(args.interval).await;
+    let observation = Observation::take(&mut source).await?;
+    history.add(&observation);
+    let view = SnapshotView::new(&observation.snapshot, None, false);
+    let slots = history.slots.hottest();
+    if args.json {
+        return print(json(&OnceJson {
+            figures: &history.figures,
+            locks: SnapshotJson::new(&view),
+            hot_slots: slots.iter().take(MAX_SLOTS).map(SlotSummaryJson::new).collect(),
+        }));
+    }
+    let mut text = format!("{}\n\n", figures_text(&history.figures));
+    text += &Renderer::new(has_colour()).snapshot(&view, None);
+    if !slots.is_empty() {
+        let lines = slot_lines(&slots, MAX_SLOTS);
+        text += &format!("\nhot slots:\n  {}\n", lines.join("\n  "));
+    }
+    print(text)
+}

@@ -1,0 +1,315 @@
+//! The meaning of locks in plain words, as one table for all servers. Pure.
+
+use super::{LockKind, LockTarget};
+
+/// The kind of locked object, as far as the words differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LockObject {
+    /// An index record of InnoDB, or the gap before it.
+    Record,
+    /// The supremum record of an InnoDB index, of which only the gap can be locked.
+    Supremum,
+    Table,
+    /// A row of PostgreSQL, for which sessions queue.
+    Tuple,
+    Transaction,
+    Advisory,
+    /// Another object of PostgreSQL, by the beginning of its name.
+    Object(&'static str),
+}
+
+use LockObject::{Advisory, Object, Record, Supremum, Table, Transaction, Tuple};
+
+/// The object, its modes as the server writes them (`*` is any), and the words for a holder and for a waiter. `{row}`,
+/// `{table}` and `{object}` are replaced.
+const WORDS: [(LockObject, &str, &str, &str); 45] = [
+    (Record, "X,REC_NOT_GAP", "holds {row} exclusively", "waits to lock {row} exclusively"),
+    (Record, "S,REC_NOT_GAP", "holds {row} shared", "waits to lock {row} shared"),
+    (
+        Record,
+        "X,GAP | S,GAP",
+        "holds the gap before {row}, so that nobody else inserts into it",
+        "waits to lock the gap before {row}",
+    ),
+    (
+        Record,
+        "X",
+        "holds {row} exclusively, and the gap before it",
+        "waits to lock {row} exclusively, and the gap before it",
+    ),
+    (
+        Record,
+        "S",
+        "holds {row} shared, and the gap before it",
+        "waits to lock {row} shared, and the gap before it",
+    ),
+    (
+        Record,
+        "X,GAP,INSERT_INTENTION | X,INSERT_INTENTION",
+        "holds a place to insert into the gap before {row}",
+        "waits to insert into the gap before {row}",
+    ),
+    (
+        Supremum,
+        "X,GAP,INSERT_INTENTION | X,INSERT_INTENTION",
+        "holds a place to insert behind the last row of {table}",
+        "waits to insert behind the last row of {table}",
+    ),
+    (
+        Supremum,
+        "*",
+        "holds the gap behind the last row of {table}, so that nobody else inserts there",
+        "waits to lock the gap behind the last row of {table}",
+    ),
+    (
+        Table,
+        "IX",
+        "holds the right to change or lock rows of {table}",
+        "waits to change or lock rows of {table}",
+    ),
+    (
+        Table,
+        "IS",
+        "holds the right to lock rows of {table} shared",
+        "waits to lock rows of {table} shared",
+    ),
+    (Table, "X", "holds all of {table} exclusively", "waits to lock all of {table} exclusively"),
+    (Table, "S", "holds all of {table} shared", "waits to lock all of {table} shared"),
+    (
+        Table,
+        "AUTO_INC",
+        "holds the AUTO_INCREMENT counter of {table}",
+        "waits for the AUTO_INCREMENT counter of {table}",
+    ),
+    (
+        Table,
+        "AccessShareLock",
+        "reads {table}",
+        "waits to read {table} (ACCESS SHARE, as SELECT does)",
+    ),
+    (
+        Table,
+        "RowShareLock",
+        "locks rows of {table}",
+        "waits to lock rows of {table} (ROW SHARE, as SELECT … FOR UPDATE does)",
+    ),
+    (
+        Table,
+        "RowExclusiveLock",
+        "changes rows of {table}",
+        "waits to change rows of {table} (ROW EXCLUSIVE, as INSERT, UPDATE and DELETE do)",
+    ),
+    (
+        Table,
+        "ShareUpdateExclusiveLock",
+        "maintains {table}",
+        "waits to maintain {table} (SHARE UPDATE EXCLUSIVE, as VACUUM and CREATE INDEX CONCURRENTLY do)",
+    ),
+    (
+        Table,
+        "ShareLock",
+        "keeps others from changing {table}",
+        "waits to keep others from changing {table} (SHARE, as CREATE INDEX does)",
+    ),
+    (
+        Table,
+        "ShareRowExclusiveLock",
+        "keeps others from changing {table}",
+        "waits to keep others from changing {table} (SHARE ROW EXCLUSIVE, as CREATE TRIGGER and a new foreign key do)",
+    ),
+    (
+        Table,
+        "ExclusiveLock",
+        "lets others only read {table}",
+        "waits to let others only read {table} (EXCLUSIVE, as REFRESH MATERIALIZED VIEW CONCURRENTLY does)",
+    ),
+    (
+        Table,
+        "AccessExclusiveLock",
+        "holds all of {table} exclusively",
+        "waits to lock all of {table} exclusively (ACCESS EXCLUSIVE, as ALTER TABLE, DROP and TRUNCATE do)",
+    ),
+    (
+        Tuple,
+        "AccessShareLock",
+        "is next to lock {row} (FOR KEY SHARE)",
+        "waits to be next to lock {row} (FOR KEY SHARE)",
+    ),
+    (
+        Tuple,
+        "RowShareLock",
+        "is next to lock {row} (FOR SHARE)",
+        "waits to be next to lock {row} (FOR SHARE)",
+    ),
+    (
+        Tuple,
+        "ExclusiveLock",
+        "is next to change {row} (UPDATE, FOR NO KEY UPDATE)",
+        "waits to be next to change {row} (UPDATE, FOR NO KEY UPDATE)",
+    ),
+    (
+        Tuple,
+        "AccessExclusiveLock",
+        "is next to lock {row} (FOR UPDATE, DELETE)",
+        "waits to be next to lock {row} (FOR UPDATE, DELETE)",
+    ),
+    (Tuple, "updating", "is next to update {row}", "waits to update {row}"),
+    (Tuple, "deleting", "is next to delete {row}", "waits to delete {row}"),
+    (Tuple, "locking", "is next to lock {row}", "waits to lock {row}"),
+    (
+        Tuple,
+        "inserting",
+        "is next to insert {row}",
+        "waits to insert a key that another transaction has inserted into {table}",
+    ),
+    (Tuple, "*", "is next to lock {row}", "waits to be next to lock {row}"),
+    (
+        Transaction,
+        "ShareLock",
+        "waits for transaction {object} to end",
+        "waits for transaction {object} to end, which has locked or changed a row",
+    ),
+    (Transaction, "*", "is transaction {object}", "waits for transaction {object} to end"),
+    (
+        Advisory,
+        "ExclusiveLock",
+        "holds advisory lock {object} exclusively",
+        "waits for advisory lock {object}, exclusively",
+    ),
+    (
+        Advisory,
+        "ShareLock",
+        "holds advisory lock {object} shared",
+        "waits for advisory lock {object}, shared",
+    ),
+    (Advisory, "*", "holds the lock {object}", "waits for the lock {object}"),
+    (
+        Object("virtual transaction"),
+        "*",
+        "is {object}",
+        "waits for {object} to end, as CREATE INDEX CONCURRENTLY does",
+    ),
+    (
+        Object("speculative token"),
+        "*",
+        "inserts with ON CONFLICT ({object})",
+        "waits for an INSERT … ON CONFLICT of another transaction ({object})",
+    ),
+    (
+        Object("extension"),
+        "*",
+        "adds pages to a table ({object})",
+        "waits to add pages to a table ({object})",
+    ),
+    (
+        Object("page"),
+        "*",
+        "holds a page of an index ({object})",
+        "waits for a page of an index ({object})",
+    ),
+    (
+        Object("object"),
+        "AccessExclusiveLock",
+        "changes or drops {object}",
+        "waits to change or drop {object}, such as a type, a schema or a database",
+    ),
+    (
+        Object("object"),
+        "AccessShareLock",
+        "uses {object}",
+        "waits to use {object}, such as a type, a schema or a database",
+    ),
+    (
+        Object("object"),
+        "*",
+        "holds {object}",
+        "waits for {object}, such as a type, a schema or a database",
+    ),
+    (Object("frozen"), "*", "updates the {object}", "waits to update the {object}"),
+    (Object(""), "X", "holds {object} exclusively", "waits for {object}, exclusively"),
+    (Object(""), "S", "holds {object} shared", "waits for {object}, shared"),
+];
+
+/// Describes the holder of a lock, or the session that waits for it:
+/// `waits to insert into the gap before id 10 of shop.orders`. `columns` are the key columns, if known.
+pub fn lock_words(target: &LockTarget, columns: &[String], granted: bool) -> String {
+    let lock_object = lock_object(target);
+    let matches = |(object, mode, ..): &&(LockObject, &str, &str, &str)| {
+        let is_same = match (object, lock_object) {
+            (Object(begin), Object(_)) => target.object.starts_with(begin),
+            (object, lock_object) => *object == lock_object,
+        };
+        is_same && (*mode == "*" || mode.split(" | ").any(|mode| mode == target.mode))
+    };
+    let other = (Object(""), "*", "holds {object}", "waits for {object}");
+    let (.., held, waits) = WORDS.iter().find(matches).unwrap_or(&other);
+    let table = table_name(target);
+    // The inserted texts may contain braces, so only one placeholder is replaced.
+    let words = if granted { held } else { waits };
+    let parts = [
+        ("{row}", row(target, columns, &table)),
+        ("{table}", table.clone()),
+        ("{object}", object(target, &table)),
+    ];
+    match parts.iter().find_map(|(name, value)| Some((words.split_once(name)?, value))) {
+        Some(((before, after), value)) => format!("{before}{value}{after}"),
+        None => (*words).to_owned(),
+    }
+}
+
+fn lock_object(target: &LockTarget) -> LockObject {
+    let is_supremum = target.record.as_deref() == Some("supremum");
+    match target.kind {
+        LockKind::Row | LockKind::Gap if target.index.is_some() && is_supremum => Supremum,
+        LockKind::Row | LockKind::Gap if target.index.is_some() && !is_postgres(&target.mode) => {
+            Record
+        }
+        LockKind::Row | LockKind::Gap => Tuple,
+        LockKind::Table | LockKind::Metadata => Table,
+        LockKind::Transaction => Transaction,
+        LockKind::Advisory => Advisory,
+        LockKind::Node | LockKind::Other => Object(""),
+    }
+}
+
+/// The lock modes of PostgreSQL, and the verbs of its error contexts.
+fn is_postgres(mode: &str) -> bool {
+    mode.ends_with("Lock") || mode.ends_with("ing")
+}
+
+/// Returns `shop.orders`, or the OID where PostgreSQL reports only that.
+fn table_name(target: &LockTarget) -> String {
+    let is_number =
+        !target.object.is_empty() && target.object.bytes().all(|byte| byte.is_ascii_digit());
+    match &target.schema {
+        Some(schema) => format!("{schema}.{}", target.object),
+        None if is_number => format!("table number {}", target.object),
+        None => target.object.clone(),
+    }
+}
+
+fn object(target: &LockTarget, table: &str) -> String {
+    if target.schema.is_some() { table.to_owned() } else { target.object.clone() }
+}
+
+/// Returns `id 10 of shop.orders`; `email 'a', id 1 of shop.users (index by_email)`; `the row at (0,1) of accounts`.
+fn row(target: &LockTarget, columns: &[String], table: &str) -> String {
+    let index = match target.index.as_deref() {
+        None | Some("PRIMARY" | "GEN_CLUST_INDEX") => String::new(),
+        Some(index) => format!(" (index {index})"),
+    };
+    let Some(record) = &target.record else { return format!("a row of {table}{index}") };
+    let values = super::key_value::fields(record);
+    let name = if target.index.is_none() {
+        format!("the row at {record}")
+    } else if !columns.is_empty() && values.len() <= columns.len() {
+        let named = columns.iter().zip(values).map(|(column, value)| format!("{column} {value}"));
+        named.collect::<Vec<_>>().join(", ")
+    } else {
+        format!("key {record}")
+    };
+    format!("{name} of {table}{index}")
+}
+
+#[cfg(test)]
+mod tests;
