@@ -1,6 +1,6 @@
 //! Arguments that several commands have.
 
-use crate::exit::Failure;
+use crate::exit::CommandError;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use hierlock::{Buckets, Hierarchy, Mode, ServerUrl, Target};
 
@@ -40,7 +40,7 @@ pub(crate) struct ListArgs {
 }
 
 /// Returns the URL of the locks; by default that of the lock file of `hierlock run`.
-pub(crate) fn lock_url(url: Option<&ServerUrl>) -> Result<ServerUrl, Failure> {
+pub(crate) fn lock_url(url: Option<&ServerUrl>) -> Result<ServerUrl, CommandError> {
     match url {
         Some(url) => Ok(url.clone()),
         None => Ok(format!("file:{}", hierlock::default_path()?.display()).into()),

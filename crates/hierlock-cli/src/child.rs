@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "code between fork and exec has no safe interface")]
 
-use crate::exit::{self, Failure};
+use crate::exit::{self, CommandError};
 use nix::libc;
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal, killpg, raise};
@@ -41,7 +41,7 @@ pub(crate) struct Child {
 
 impl Child {
     /// Starts a command that inherits standard input and error, and makes it the foreground process group.
-    pub(crate) fn start(command: &[OsString], variables: &Variables) -> Result<Self, Failure> {
+    pub(crate) fn start(command: &[OsString], variables: &Variables) -> Result<Self, CommandError> {
         let has_terminal = may_give_terminal();
         let mut child = Self::spawn(command, variables, Stdio::inherit)?;
         child.has_terminal = has_terminal;
@@ -54,9 +54,9 @@ impl Child {
         command: &[OsString],
         variables: &Variables,
         stdio: fn() -> Stdio,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandError> {
         let failed = |code, error: &dyn std::fmt::Display| {
-            Failure::new(code, format!("cannot run the command: {error}"))
+            CommandError::new(code, format!("cannot run the command: {error}"))
         };
         let (program, arguments) =
             command.split_first().ok_or_else(|| failed(exit::USAGE, &"there is no command"))?;

@@ -1,6 +1,6 @@
 //! The database of leases and queues: a URL, or by default a SQLite file of this user.
 
-use crate::exit::{CommandResult, Failure};
+use crate::exit::{CommandError, CommandResult};
 use crate::signals::{Signals, block_on};
 use hierlock::ServerUrl;
 use hierlock::database::Database;
@@ -35,10 +35,10 @@ pub(crate) struct ProvisionTablesArgs {
 }
 
 impl DatabaseArgs {
-    async fn connect(&self) -> Result<Database, Failure> {
+    async fn connect(&self) -> Result<Database, CommandError> {
         Ok(match &self.url {
             Some(url) if is_in_memory(url.expose()) => {
-                return Err(Failure::usage(format!(
+                return Err(CommandError::usage(format!(
                     "`{url}` cannot be used: a database in memory ends with this command; use sqlite:PATH"
                 )));
             }
@@ -91,23 +91,23 @@ fn is_in_memory(url: &str) -> bool {
 
 /// Returns the directory `hierlock` in the state directory; creates it, with access for this user only. If there is no
 /// state directory, the failure names the purpose (`what`) and the option that takes another path.
-pub(crate) fn state_directory(what: &str, option: &str) -> Result<PathBuf, Failure> {
+pub(crate) fn state_directory(what: &str, option: &str) -> Result<PathBuf, CommandError> {
     let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let state = variable("XDG_STATE_HOME")
         .or_else(|| variable("HOME").map(|home| home.join(".local/state")));
     let no_place =
         || format!("no place for {what}: set XDG_STATE_HOME or HOME, or name one with {option}");
-    let directory = state.ok_or_else(|| Failure::usage(no_place()))?.join("hierlock");
+    let directory = state.ok_or_else(|| CommandError::usage(no_place()))?.join("hierlock");
     DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| {
-        Failure::unavailable(format!("cannot make `{}`: {error}", directory.display()))
+        CommandError::unavailable(format!("cannot make `{}`: {error}", directory.display()))
     })?;
     Ok(directory)
 }
 
-fn sqlite_url(file: &Path) -> Result<String, Failure> {
+fn sqlite_url(file: &Path) -> Result<String, CommandError> {
     let path = file.to_str().ok_or_else(|| {
         let file = file.display();
-        Failure::usage(format!("`{file}` is not UTF-8; name the database with --url"))
+        CommandError::usage(format!("`{file}` is not UTF-8; name the database with --url"))
     })?;
     // These two characters have a meaning in a URL.
     Ok(format!("sqlite:{}", path.replace('%', "%25").replace('?', "%3F")))

@@ -141,16 +141,16 @@ fn add_to_help(command: clap::Command, codes: &str) -> clap::Command {
 
 /// The reason why a command failed: an exit code, and a message for standard error.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct CommandError {
     pub(crate) code: u8,
     /// Empty after a signal, which needs no message.
     pub(crate) message: String,
 }
 
 /// The exit code of a finished command, or its failure.
-pub(crate) type CommandResult = Result<u8, Failure>;
+pub(crate) type CommandResult = Result<u8, CommandError>;
 
-impl Failure {
+impl CommandError {
     pub(crate) fn new(code: u8, message: impl ToString) -> Self {
         Self { code, message: message.to_string() }
     }
@@ -176,7 +176,7 @@ impl Failure {
     }
 }
 
-impl From<hierlock::Error> for Failure {
+impl From<hierlock::Error> for CommandError {
     fn from(error: hierlock::Error) -> Self {
         let code = match &error {
             error if error.is_usage() => USAGE,

@@ -26,7 +26,7 @@ mod usage;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use exit::Failure;
+use exit::CommandError;
 use std::process::ExitCode;
 
 /// Locks on a tree: users own accounts, accounts own resources. Locking a node takes every ancestor
@@ -97,7 +97,7 @@ fn main() -> ExitCode {
         Command::Completions { shell } => usage::completions(shell),
         Command::Man { command } => usage::man(&command),
     };
-    ExitCode::from(result.unwrap_or_else(Failure::print))
+    ExitCode::from(result.unwrap_or_else(CommandError::print))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Results go to standard output, as text or JSON. Messages go to standard error.
 
-use crate::exit::{self, CommandResult, Failure};
+use crate::exit::{self, CommandError, CommandResult};
 use comfy_table::{Table, presets};
 use serde::Serialize;
 use std::fmt::Display;
@@ -12,7 +12,7 @@ use std::path::Path;
 pub(crate) fn print(text: impl AsRef<str>) -> CommandResult {
     match write(text.as_ref()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::unavailable(format!("cannot write to standard output: {error}")))
+            Err(CommandError::unavailable(format!("cannot write to standard output: {error}")))
         }
         _ => Ok(exit::SUCCESS),
     }
@@ -27,7 +27,7 @@ pub(crate) fn write(text: &str) -> io::Result<()> {
 pub(crate) fn write_file(file: Option<&Path>, text: impl FnOnce() -> String) -> CommandResult {
     if let Some(file) = file {
         fs::write(file, text()).map_err(|error| {
-            Failure::unavailable(format!("{} cannot be written: {error}", file.display()))
+            CommandError::unavailable(format!("{} cannot be written: {error}", file.display()))
         })?;
     }
     Ok(exit::SUCCESS)

@@ -1,7 +1,7 @@
 //! `hierlock plan`: the slots and modes that a lock would take.
 
 use crate::args::{TargetArgs, buckets};
-use crate::exit::{CommandResult, Failure};
+use crate::exit::{CommandError, CommandResult};
 use crate::output::{json_list, print, table};
 use crate::signals::block_on;
 use hierlock::sql::{Dialect, Scheme};
@@ -48,9 +48,9 @@ impl PlanArgs {
         self.lock.targets.iter().map(move |target| Claim { target: target.clone(), mode })
     }
 
-    async fn for_client(&self, url: &ServerUrl) -> Result<String, Failure> {
+    async fn for_client(&self, url: &ServerUrl) -> Result<String, CommandError> {
         if self.buckets.is_some() {
-            return Err(Failure::usage(
+            return Err(CommandError::usage(
                 "--buckets is for a plan without a URL: a server says itself how many buckets it has, and ?buckets=N in \
                  the URL compares; leave --buckets out, or --url (HIERLOCK_URL)",
             ));
@@ -66,7 +66,7 @@ impl PlanArgs {
     }
 
     /// Without a URL: returns buckets, and the SQL of each server with its default strategy.
-    fn for_each_dialect(&self) -> Result<String, Failure> {
+    fn for_each_dialect(&self) -> Result<String, CommandError> {
         let scheme = |dialect| {
             let buckets = self.buckets.unwrap_or_default();
             Scheme::new(dialect).buckets(buckets).hierarchy(self.lock.tree.levels.clone())
@@ -123,7 +123,7 @@ fn slot_description(plan: &Plan, scheme: Option<&Scheme>) -> String {
 struct StepJson {
     level: usize,
     #[serde(flatten)]
-    slot: Option<SlotJson>,
+    slot: Option<PlanSlotJson>,
     /// The number of buckets of each level, if a server was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     buckets: Option<u32>,
@@ -134,7 +134,7 @@ struct StepJson {
 /// A slot. The field name is its kind.
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
-enum SlotJson {
+enum PlanSlotJson {
     Bucket(u64),
     AdvisoryKey(i64),
     RowKey(String),
@@ -148,10 +148,10 @@ fn slots_json(plan: &Plan, is_server: bool) -> String {
     };
     json_list(plan.steps().map(|Step { level, slot, mode, target, .. }| {
         let slot = match plan.slots() {
-            Slots::Buckets(_) => Some(SlotJson::Bucket(slot)),
-            Slots::Keys => Some(SlotJson::AdvisoryKey(slot.cast_signed())),
-            Slots::Bytes => Some(SlotJson::Byte(slot)),
-            _ => is_server.then(|| SlotJson::RowKey(target.key())),
+            Slots::Buckets(_) => Some(PlanSlotJson::Bucket(slot)),
+            Slots::Keys => Some(PlanSlotJson::AdvisoryKey(slot.cast_signed())),
+            Slots::Bytes => Some(PlanSlotJson::Byte(slot)),
+            _ => is_server.then(|| PlanSlotJson::RowKey(target.key())),
         };
         StepJson { level, slot, buckets, mode: mode.name(), target: target.to_string() }
     }))

@@ -122,7 +122,7 @@ impl ProvisionArgs {
         progress.bar.finish_and_clear();
         let ProvisionReport { rows, inserted, deleted, elapsed, .. } = report;
         let elapsed_ms = elapsed.as_millis();
-        let result = ResultJson::Ready { rows, inserted, deleted, elapsed_ms };
+        let result = ProvisionResultJson::Ready { rows, inserted, deleted, elapsed_ms };
         print(if self.json { json(&result) } else { report_text(&report) })
     }
 
@@ -228,7 +228,7 @@ struct RangeJson {
 
 #[derive(Serialize)]
 #[serde(tag = "result", rename_all = "kebab-case")]
-enum ResultJson<'a> {
+enum ProvisionResultJson<'a> {
     Checked {
         clean: bool,
         ready: bool,
@@ -248,7 +248,7 @@ enum ResultJson<'a> {
 
 fn check_json(check: &TableCheck) -> String {
     let range = |r: &RowRange| RangeJson { level: r.level, first: r.first, last: r.last };
-    json(&ResultJson::Checked {
+    json(&ProvisionResultJson::Checked {
         clean: check.is_clean(),
         ready: check.is_ready,
         rows: &check.rows,

@@ -1,6 +1,6 @@
 //! `hierlock sandbox`: starts a throw-away server.
 
-use crate::exit::{self, CommandResult, Failure};
+use crate::exit::{self, CommandError, CommandResult};
 use crate::output::{print_message, write};
 use crate::progress::spinner;
 use crate::signals::{Signals, block_on};
@@ -33,11 +33,11 @@ pub(crate) fn sandbox(args: &SandboxArgs) -> CommandResult {
         let spinner = spinner(format!("starting {engine}"));
         let start = tokio::task::spawn_blocking(move || Sandbox::start(engine));
         // After a signal, the server ends with this process.
-        let started = signals.run_until_signal(start).await?.map_err(Failure::unavailable)?;
+        let started = signals.run_until_signal(start).await?.map_err(CommandError::unavailable)?;
         spinner.finish_and_clear();
-        let sandbox = started.map_err(Failure::unavailable)?;
+        let sandbox = started.map_err(CommandError::unavailable)?;
         let text = if args.print_url { sandbox.url().to_owned() } else { welcome(&sandbox) };
-        write(&format!("{text}\n")).map_err(Failure::unavailable)?;
+        write(&format!("{text}\n")).map_err(CommandError::unavailable)?;
         if args.keep {
             print_message(format!("the server keeps running; end it with: {}", sandbox.keep()));
         } else {

@@ -1,6 +1,6 @@
 //! The tokio runtime of a command, and the signals that it handles.
 
-use crate::exit::{CommandResult, Failure};
+use crate::exit::{CommandError, CommandResult};
 use std::io;
 use std::task::Poll;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn block_on_runtime(
     mut builder: Builder,
     work: impl Future<Output = CommandResult>,
 ) -> CommandResult {
-    let failed = |error| Failure::unavailable(format!("cannot start: {error}"));
+    let failed = |error| CommandError::unavailable(format!("cannot start: {error}"));
     let runtime = builder.enable_all().build().map_err(failed)?;
     let result = runtime.block_on(work);
     runtime.shutdown_timeout(SHUTDOWN_LIMIT);
@@ -38,7 +38,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    pub(crate) fn listen() -> Result<Self, Failure> {
+    pub(crate) fn listen() -> Result<Self, CommandError> {
         use nix::libc::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
         let ignored = ignored_signals();
         let signals = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2].into_iter();
@@ -46,7 +46,8 @@ impl Signals {
             .filter(|number| ignored >> (number - 1) & 1 == 0)
             .map(|number| Ok((number, signal(SignalKind::from_raw(number))?)))
             .collect::<io::Result<_>>();
-        let failed = |error| Failure::unavailable(format!("cannot listen to signals: {error}"));
+        let failed =
+            |error| CommandError::unavailable(format!("cannot listen to signals: {error}"));
         Ok(Self { signals: signals.map_err(failed)?, any_received: false })
     }
 
@@ -71,10 +72,10 @@ impl Signals {
     pub(crate) async fn run_until_signal<T>(
         &mut self,
         work: impl Future<Output = T>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CommandError> {
         tokio::select! {
             result = work => Ok(result),
-            signal = self.next() => Err(Failure::signal(signal)),
+            signal = self.next() => Err(CommandError::signal(signal)),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! replaced in them.
 
 use crate::command_line;
-use crate::exit::{self, CommandResult, Failure};
+use crate::exit::{self, CommandError, CommandResult};
 use crate::output::{escape_controls, print};
 use clap_complete::Shell;
 use hierlock::ServerUrl;
@@ -70,13 +70,15 @@ pub(crate) fn man(names: &[String]) -> CommandResult {
         let Some(found) = command.find_subcommand(name) else {
             let known: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
             let (name, known) = (redact_argument(name), known.join(", "));
-            return Err(Failure::usage(format!("there is no command `{name}`; there are {known}")));
+            return Err(CommandError::usage(format!(
+                "there is no command `{name}`; there are {known}"
+            )));
         };
         // The page of `run` is named hierlock-run, as git does.
         let page = format!("{}-{name}", command.get_name());
         command = found.clone().name(page.leak() as &str);
     }
     let mut page = Vec::new();
-    clap_mangen::Man::new(command).render(&mut page).map_err(Failure::unavailable)?;
+    clap_mangen::Man::new(command).render(&mut page).map_err(CommandError::unavailable)?;
     print(String::from_utf8_lossy(&page))
 }

@@ -23,7 +23,7 @@ impl Scenario {
     pub fn markdown(scenarios: &[Arc<Scenario>]) -> String {
         let topics = group_by(scenarios, |scenario| scenario.topic());
         // Rendering into a String cannot fail: the template uses no filter that can fail.
-        Page { scenarios, topics }.render().unwrap_or_default()
+        CatalogPage { scenarios, topics }.render().unwrap_or_default()
     }
 
     /// Returns the file without the opening comment and the advice, which the page shows elsewhere.
@@ -42,7 +42,7 @@ impl Scenario {
 
 #[derive(Template)]
 #[template(path = "scenarios.md", whitespace = "preserve")]
-struct Page<'a> {
+struct CatalogPage<'a> {
     scenarios: &'a [Arc<Scenario>],
     topics: Vec<(&'a str, Vec<&'a Arc<Scenario>>)>,
 }

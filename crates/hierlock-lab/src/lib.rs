@@ -47,12 +47,12 @@ pub use scenario::{Case, Diagnostic, Scenario};
 pub mod parts {
     pub use crate::matrix::PairOutcome;
     pub use crate::observation::{
-        Answer, Failure, FailureKind, LockKind, LockTarget, Observation, SessionName, Wait,
+        Answer, Failure, FailureKind, LockKind, LockTarget, Observation, SessionName, SessionWait,
     };
     pub use crate::record::{BlockingLock, Deadlock, StepRecord, WaitEdge};
     pub use crate::scenario::{
-        Action, Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionSelector,
-        SettingValue, Step,
+        Action, Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, ScenarioStep,
+        SessionSelector, SettingValue,
     };
 }
 

@@ -80,7 +80,7 @@ impl Failure {
 
 /// A lock wait of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Wait {
+pub struct SessionWait {
     pub waiter: SessionName,
     /// The sessions of the scenario that block it, in the order of their names.
     pub blockers: Vec<SessionName>,
@@ -108,7 +108,7 @@ pub struct Lock {
 pub enum Observation {
     Done(Answer),
     /// The statement waits, as two probes have shown.
-    Blocked(Wait),
+    Blocked(SessionWait),
     Failed(Failure),
     /// The statement neither ended nor was seen to wait within the limit.
     Stuck,

@@ -1,6 +1,6 @@
 //! The records of a run: everything that the reports need.
 
-use crate::observation::{Lock, LockTarget, Observation, SessionName, Wait};
+use crate::observation::{Lock, LockTarget, Observation, SessionName, SessionWait};
 use crate::place::{Engine, Place};
 use crate::scenario::{Case, Scenario};
 use crate::text::join;
@@ -66,7 +66,7 @@ pub struct StepRecord {
     /// The difference between the expectation and the observation, in a sentence.
     pub difference: Option<String>,
     /// The waits after the step.
-    pub waits: Vec<Wait>,
+    pub waits: Vec<SessionWait>,
     /// The locks of all sessions after the step, if they were recorded.
     pub locks: Option<Vec<Lock>>,
 }

@@ -1,6 +1,6 @@
 //! Compares the expectation of a step with the observation. Pure: observations in, a sentence out.
 
-use crate::observation::{Answer, Failure, FailureKind, Observation, SessionName, Wait};
+use crate::observation::{Answer, Failure, FailureKind, Observation, SessionName, SessionWait};
 use crate::scenario::{Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionSelector};
 use crate::text::join;
 
@@ -94,7 +94,7 @@ fn changed_differs(changed: u64, answer: &Answer) -> Option<String> {
     })
 }
 
-fn locked_object_differs(expected: &ExpectedOutcome, wait: &Wait) -> Option<String> {
+fn locked_object_differs(expected: &ExpectedOutcome, wait: &SessionWait) -> Option<String> {
     let ExpectedOutcome::Blocked { kind, object, .. } = expected else { return None };
     match &wait.target {
         None if kind.is_none() && object.is_none() => None,
@@ -111,7 +111,7 @@ fn locked_object_differs(expected: &ExpectedOutcome, wait: &Wait) -> Option<Stri
 
 fn blockers_differ(
     by: &[SessionSelector],
-    wait: &Wait,
+    wait: &SessionWait,
     pair: Option<&DeadlockPair>,
 ) -> Option<String> {
     let mut expected = Vec::new();
@@ -235,7 +235,7 @@ fn rows_text(answer: &Answer) -> String {
     join(rows.iter().map(row), " ")
 }
 
-fn blocked_by(wait: &Wait) -> String {
+fn blocked_by(wait: &SessionWait) -> String {
     let mut by: Vec<&str> = wait.blockers.iter().map(SessionName::as_str).collect();
     by.extend(wait.has_outside_blocker.then_some("somebody outside of the scenario"));
     let text = match by.as_slice() {

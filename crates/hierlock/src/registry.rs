@@ -14,24 +14,24 @@ type SlotModes = BTreeMap<SlotId, (Target, SlotMode)>;
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     last_id: AtomicU64,
-    records: Mutex<BTreeMap<u64, Record>>,
+    records: Mutex<BTreeMap<u64, RegistryRecord>>,
 }
 
 /// One hold, or one acquire that is not complete.
 #[derive(Debug)]
-pub(crate) struct Record {
+pub(crate) struct RegistryRecord {
     name: Option<Arc<String>>,
     since: Instant,
     /// The plan that was locked last. It is expanded only when needed, since most holds end before that.
     planned: Option<Plan>,
     claims: BTreeMap<Target, Mode>,
     slots: SlotModes,
-    wait: Option<SlotWait>,
+    wait: Option<AcquireWait>,
 }
 
 /// The current wait of an acquire.
 #[derive(Debug)]
-struct SlotWait {
+struct AcquireWait {
     slot: SlotId,
     step: Step,
     since: Instant,
@@ -39,7 +39,7 @@ struct SlotWait {
     taken: SlotModes,
 }
 
-impl Record {
+impl RegistryRecord {
     /// Moves the slots of the plan into the held slots.
     fn expand(&mut self) {
         if let Some(plan) = self.planned.take() {
@@ -80,7 +80,7 @@ impl Registry {
     pub(crate) fn enter(self: &Arc<Self>, name: Option<Arc<String>>) -> RegistryEntry {
         let (id, since) = (self.last_id.fetch_add(1, Relaxed) + 1, Instant::now());
         let (planned, claims, slots, wait) = Default::default();
-        let record = Record { name, since, planned, claims, slots, wait };
+        let record = RegistryRecord { name, since, planned, claims, slots, wait };
         self.records.lock().insert(id, record);
         RegistryEntry { registry: self.clone(), id }
     }
@@ -89,8 +89,8 @@ impl Registry {
     pub(crate) fn holders(&self) -> Vec<Holder> {
         let now = Instant::now();
         let mut records = self.records.lock();
-        records.values_mut().for_each(Record::expand);
-        let wait_of = |id: &u64, SlotWait { slot, step, since, .. }: &SlotWait| {
+        records.values_mut().for_each(RegistryRecord::expand);
+        let wait_of = |id: &u64, AcquireWait { slot, step, since, .. }: &AcquireWait| {
             let others = records.iter().filter(|(other, _)| *other != id);
             let blockers = others.filter(|(_, other)| other.conflicts_with(slot, step.mode));
             Wait {
@@ -100,7 +100,7 @@ impl Registry {
                 blocked_by: blockers.map(|(other, _)| *other).collect(),
             }
         };
-        let holder = |(id, record): (&u64, &Record)| {
+        let holder = |(id, record): (&u64, &RegistryRecord)| {
             let mut holder = Holder::new(*id);
             holder.name = record.name.as_deref().cloned();
             holder.age = now.saturating_duration_since(record.since);
@@ -123,7 +123,7 @@ pub(crate) struct RegistryEntry {
 }
 
 impl RegistryEntry {
-    pub(crate) fn with<T: Default>(&self, f: impl FnOnce(&mut Record) -> T) -> T {
+    pub(crate) fn with<T: Default>(&self, f: impl FnOnce(&mut RegistryRecord) -> T) -> T {
         let mut records = self.registry.records.lock();
         // The record exists until the entry is dropped.
         let Some(record) = records.get_mut(&self.id) else { return T::default() };
@@ -154,7 +154,7 @@ impl RegistryEntry {
     /// already locked.
     pub(crate) fn waits(&self, plan: &Plan, before: &[Step], step: &Step) -> WaitGuard<'_> {
         let taken = |step: &Step| (plan.id(step), (step.target.clone(), step.mode));
-        let wait = SlotWait {
+        let wait = AcquireWait {
             slot: plan.id(step),
             step: step.clone(),
             since: Instant::now(),

@@ -1,6 +1,6 @@
 //! Reads deadlocks from files, directories and standard input.
 
-use crate::exit::Failure;
+use crate::exit::CommandError;
 use crate::output::print_message;
 use crate::usage::redact_argument;
 use hierlock_engine::introspection::{DeadlockDump, is_server_text, read_deadlocks};
@@ -19,7 +19,7 @@ pub(super) struct Input {
 }
 
 impl Input {
-    pub(super) fn read(names: &[String]) -> Result<Self, Failure> {
+    pub(super) fn read(names: &[String]) -> Result<Self, CommandError> {
         let mut input = Self::default();
         for name in names {
             if name == "-" {
@@ -38,7 +38,7 @@ impl Input {
         Ok(input)
     }
 
-    fn add_file(&mut self, file: &Path, is_named: bool) -> Result<(), Failure> {
+    fn add_file(&mut self, file: &Path, is_named: bool) -> Result<(), CommandError> {
         // The argument may be a URL with a password, by mistake.
         let name = redact_argument(&file.display().to_string());
         let bytes = fs::read(file).map_err(|error| cannot_read(&name, &error))?;
@@ -63,13 +63,13 @@ impl Input {
     }
 }
 
-fn cannot_read(name: &str, error: &io::Error) -> Failure {
+fn cannot_read(name: &str, error: &io::Error) -> CommandError {
     let hint = if name.contains("://") { "; give the URL of a server with --url" } else { "" };
-    Failure::unavailable(format!("cannot read {name}: {error}{hint}"))
+    CommandError::unavailable(format!("cannot read {name}: {error}{hint}"))
 }
 
 /// Returns the files of a directory, ordered by name, without hidden files.
-fn files_of(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+fn files_of(directory: &Path) -> Result<Vec<PathBuf>, CommandError> {
     let failed = |error: io::Error| cannot_read(&directory.display().to_string(), &error);
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {

@@ -33,13 +33,13 @@ struct MemberJson {
     changed_rows: Option<u64>,
     statement: Option<String>,
     waits_for: Option<String>,
-    wants: Option<LockJson>,
-    holds: Vec<LockJson>,
+    wants: Option<DeadlockLockJson>,
+    holds: Vec<DeadlockLockJson>,
     row: Option<RowContext>,
 }
 
 #[derive(Serialize)]
-struct LockJson {
+struct DeadlockLockJson {
     kind: &'static str,
     schema: Option<String>,
     object: String,
@@ -82,14 +82,14 @@ impl MemberJson {
             changed_rows: member.changed_rows,
             statement: member.statement,
             waits_for: member.waits_for.map(|index| member_name(index).to_string()),
-            wants: member.wanted.as_ref().map(LockJson::new),
-            holds: member.held.iter().map(LockJson::new).collect(),
+            wants: member.wanted.as_ref().map(DeadlockLockJson::new),
+            holds: member.held.iter().map(DeadlockLockJson::new).collect(),
             row: member.row,
         }
     }
 }
 
-impl LockJson {
+impl DeadlockLockJson {
     fn new(lock: &DeadlockLock) -> Self {
         let DeadlockLock { target, columns, granted } = lock.clone();
         Self {

@@ -14,7 +14,7 @@ mod text;
 
 pub(crate) use args::DeadlocksArgs;
 
-use crate::exit::{self, CommandResult, Failure};
+use crate::exit::{self, CommandError, CommandResult};
 use crate::output::{escape_controls, json_list, print, print_message};
 use args::OutputFormat;
 use hierlock_engine::introspection::DeadlockDump;
@@ -36,7 +36,7 @@ pub(crate) fn deadlocks(args: &DeadlocksArgs) -> CommandResult {
                 _ => print_none(args, instructions.trim_end()),
             },
         }),
-        (None, true) if io::stdin().is_terminal() => Err(Failure::usage(
+        (None, true) if io::stdin().is_terminal() => Err(CommandError::usage(
             "nothing to read: name files, pipe a log, or name a server with --url or HIERLOCK_URL",
         )),
         (None, true) => explain_texts(args, &["-".to_owned()]),
@@ -88,7 +88,7 @@ fn print_deadlocks(args: &DeadlocksArgs, mut deadlocks: Vec<DeadlockDump>) -> Co
             Some(svg) => svg,
             None => {
                 let why = "the text does not contain the whole cycle, so there is no graph to draw";
-                return Err(Failure::new(exit::INCOMPLETE, why));
+                return Err(CommandError::new(exit::INCOMPLETE, why));
             }
         },
         OutputFormat::Scenario => escape_controls(&last_of(&deadlocks).text()),

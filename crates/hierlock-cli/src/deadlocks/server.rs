@@ -1,6 +1,6 @@
 //! Reads the last deadlock of a server.
 
-use crate::exit::{CommandResult, Failure};
+use crate::exit::{CommandError, CommandResult};
 use crate::signals::{Signals, block_on};
 use hierlock::ServerUrl;
 use hierlock_engine::introspection::{DeadlockDump, Introspection};
@@ -31,16 +31,16 @@ pub(super) fn ask(
     })
 }
 
-async fn answer(url: &ServerUrl) -> Result<ServerAnswer, Failure> {
+async fn answer(url: &ServerUrl) -> Result<ServerAnswer, CommandError> {
     let unreadable = || {
-        Failure::usage(format!(
+        CommandError::usage(format!(
             "`{url}` is not the URL of a server; write mysql://…, mariadb://… or postgres://…, or name a file or `-`"
         ))
     };
     let parsed = url.expose().parse().map_err(|_| unreadable())?;
     let address = ServerAddress::from_url(&parsed).map_err(|_| unreadable())?;
     let mut session =
-        Session::connect_alone(&address, ANSWER_LIMIT).await.map_err(Failure::unavailable)?;
+        Session::connect_alone(&address, ANSWER_LIMIT).await.map_err(CommandError::unavailable)?;
     let answer = match session.dialect {
         Dialect::Postgres => log_of_postgres(&mut session).await.map(ServerAnswer::OnlyInLog),
         Dialect::Mysql | Dialect::Mariadb => {
@@ -51,7 +51,7 @@ async fn answer(url: &ServerUrl) -> Result<ServerAnswer, Failure> {
     session.mark_clean();
     session.close();
     answer.map_err(|error| {
-        Failure::unavailable(format!(
+        CommandError::unavailable(format!(
             "cannot ask {url} for its last deadlock: {}; on MySQL and MariaDB this needs the privilege PROCESS",
             error_message(&error)
         ))

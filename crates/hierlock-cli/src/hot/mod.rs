@@ -5,7 +5,7 @@ pub(crate) mod text;
 
 pub(crate) use json::SlotSummaryJson;
 
-use crate::exit::{CommandResult, Failure};
+use crate::exit::{CommandError, CommandResult};
 use crate::locks::LockSource;
 use crate::locks::json::MissingJson;
 use crate::locks::text::missing_texts;
@@ -86,7 +86,7 @@ async fn sample(
     source: &mut LockSource,
     statistics: &mut SlotStatistics,
     last: &mut LockSnapshot,
-) -> Option<Failure> {
+) -> Option<CommandError> {
     let started = Instant::now();
     bar.set_length(args.duration.as_secs());
     bar.set_message(duration_text(args.duration));

@@ -5,7 +5,7 @@ use super::args::ServerArgs;
 use super::interrupt::Interrupt;
 use super::run::LabRun;
 use super::{invalid, select};
-use crate::exit::Failure;
+use crate::exit::CommandError;
 use crate::output::{print_message, write_file};
 use hierlock_lab::{Record, Report, RunOptions, Scenario, Verdict};
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(super) async fn bless_files(
     args: &ServerArgs,
     options: RunOptions,
     interrupt: &Interrupt,
-) -> Result<(), Failure> {
+) -> Result<(), CommandError> {
     if run.report.interruption.is_some() {
         print_message("interrupted, so no file was changed");
         return Ok(());
@@ -36,7 +36,7 @@ pub(super) async fn bless_files(
         let file = Path::new(&scenario.file);
         if !file.exists() {
             let name = &scenario.name;
-            return Err(Failure::usage(format!("{name} is built in; bless a copy of it")));
+            return Err(CommandError::usage(format!("{name} is built in; bless a copy of it")));
         }
         let file_name = file.display();
         let bless = blessed_text(scenario, records, run, args, options);

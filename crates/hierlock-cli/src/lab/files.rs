@@ -2,7 +2,7 @@
 
 use super::args::FmtArgs;
 use super::invalid;
-use crate::exit::{self, CommandResult, Failure};
+use crate::exit::{self, CommandError, CommandResult};
 use crate::output::{escape_controls, print, print_message};
 use hierlock_lab::Scenario;
 use std::fs::{self, OpenOptions};
@@ -22,9 +22,10 @@ pub(super) fn fmt(args: &FmtArgs) -> CommandResult {
 }
 
 /// Formats a file; with `check` leaves it unchanged. Returns whether the formatted text is different.
-fn format(file: &Path, check: bool) -> Result<bool, Failure> {
+fn format(file: &Path, check: bool) -> Result<bool, CommandError> {
     let name = file.display().to_string();
-    let failed = |what: &str, error| Failure::usage(format!("{name} cannot be {what}: {error}"));
+    let failed =
+        |what: &str, error| CommandError::usage(format!("{name} cannot be {what}: {error}"));
     let is_stdin = name == "-";
     let text = if is_stdin { io::read_to_string(io::stdin()) } else { fs::read_to_string(file) };
     let text = text.map_err(|error| failed("read", error))?;
@@ -45,7 +46,7 @@ pub(super) fn new(file: &Path, tree: bool) -> CommandResult {
     let file = file.display();
     created
         .and_then(|mut created| created.write_all(text.as_bytes()))
-        .map_err(|error| Failure::usage(format!("{file} cannot be created: {error}")))?;
+        .map_err(|error| CommandError::usage(format!("{file} cannot be created: {error}")))?;
     print_message(format!("created {file}; run it with: hierlock lab run {file}"));
     Ok(exit::SUCCESS)
 }

@@ -1,7 +1,7 @@
 //! Ctrl-C and other signals. The first one ends the run, and the results so far are reported. The second one ends the
 //! process at once.
 
-use crate::exit::{self, CommandResult, Failure};
+use crate::exit::{self, CommandError, CommandResult};
 use crate::signals::{Signals, block_on_threads};
 use tokio::sync::watch;
 
@@ -27,10 +27,10 @@ impl Interrupt {
     pub(super) async fn run_until_signal<T>(
         &self,
         work: impl Future<Output = T>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, CommandError> {
         tokio::select! {
             result = work => Ok(result),
-            signal = self.signal() => Err(Failure::signal(signal)),
+            signal = self.signal() => Err(CommandError::signal(signal)),
         }
     }
 }

@@ -5,7 +5,7 @@ use super::exit_code;
 use super::interrupt::Interrupt;
 use super::run::{print_missing, progress_bar, update_progress};
 use super::servers::LabServers;
-use crate::exit::{CommandResult, Failure};
+use crate::exit::{CommandError, CommandResult};
 use crate::output::{has_colour, json, print, write_file};
 use hierlock_lab::{Engine, MatrixOptions, MatrixReport, ModePair, Place};
 
@@ -24,7 +24,7 @@ pub(super) async fn matrix(args: &MatrixArgs, interrupt: Interrupt) -> CommandRe
         jobs: args.run.jobs.into(),
         buckets: args.buckets,
     };
-    let mut report = MatrixReport::new(&options).map_err(Failure::usage)?;
+    let mut report = MatrixReport::new(&options).map_err(CommandError::usage)?;
     let bar = progress_bar(args.json);
     let run = servers.lab.matrix(&options, &mut report, |event| update_progress(&bar, event));
     // After a signal, the report has the places that have finished.

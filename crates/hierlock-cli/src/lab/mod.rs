@@ -19,7 +19,7 @@ mod servers;
 
 pub(crate) use args::LabArgs;
 
-use crate::exit::{self, CommandResult, Failure};
+use crate::exit::{self, CommandError, CommandResult};
 use crate::output::{json_list, print};
 use args::{LabCommand, ListScenariosArgs};
 use hierlock_lab::{Diagnostic, Scenario};
@@ -71,9 +71,9 @@ fn list(args: &ListScenariosArgs) -> CommandResult {
 }
 
 /// Returns the failure of a scenario file with errors.
-fn invalid(diagnostics: Vec<Diagnostic>) -> Failure {
+fn invalid(diagnostics: Vec<Diagnostic>) -> CommandError {
     let diagnostics: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
-    Failure::usage(diagnostics.join("\n"))
+    CommandError::usage(diagnostics.join("\n"))
 }
 
 /// Returns the exit code of a run that was not ended by a signal.

@@ -5,7 +5,7 @@ use super::bless::bless_files;
 use super::interrupt::Interrupt;
 use super::servers::LabServers;
 use super::{exit_code, select};
-use crate::exit::{CommandResult, Failure};
+use crate::exit::{CommandError, CommandResult};
 use crate::output::{has_colour, print, print_message, table_width, write_file};
 use crate::progress::bar;
 use hierlock_lab::{
@@ -97,7 +97,7 @@ impl LabRun {
         options: RunOptions,
         quiet: bool,
         interrupt: &Interrupt,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandError> {
         let cases = select::cases(scenarios, &args.engines)?;
         let connect = LabServers::connect(args, select::engines(&cases));
         let mut servers = interrupt.run_until_signal(connect).await??;

@@ -1,7 +1,7 @@
 //! Selects scenarios and their cases.
 
 use super::invalid;
-use crate::exit::Failure;
+use crate::exit::CommandError;
 use crate::usage::redact_argument;
 use hierlock_engine::nearest;
 use hierlock_lab::{Case, Engine, Scenario};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::{fs, io};
 
 /// Returns the built-in scenarios of these topics; all of them if `topics` is empty.
-pub(super) fn by_topic(topics: &[String]) -> Result<Vec<Arc<Scenario>>, Failure> {
+pub(super) fn by_topic(topics: &[String]) -> Result<Vec<Arc<Scenario>>, CommandError> {
     let mut scenarios = Scenario::builtin().map_err(invalid)?;
     let known = topics_of(&scenarios);
     if let Some(unknown) = topics.iter().find(|topic| !known.contains(&topic.as_str())) {
@@ -19,7 +19,7 @@ pub(super) fn by_topic(topics: &[String]) -> Result<Vec<Arc<Scenario>>, Failure>
             None => "there".to_owned(),
         };
         let known = known.join(", ");
-        return Err(Failure::usage(format!("`{unknown}` is not a topic; {hint} are {known}")));
+        return Err(CommandError::usage(format!("`{unknown}` is not a topic; {hint} are {known}")));
     }
     if !topics.is_empty() {
         scenarios.retain(|scenario| topics.iter().any(|topic| topic == scenario.topic()));
@@ -36,7 +36,7 @@ fn topics_of(scenarios: &[Arc<Scenario>]) -> Vec<&str> {
 
 /// Returns the scenarios that these patterns name, each once. A pattern is a file, a directory, or the name or topic
 /// of built-in scenarios, with `*` and `?` for any characters but `/`. Files come before built-in scenarios.
-pub(super) fn by_pattern(patterns: &[String]) -> Result<Vec<Arc<Scenario>>, Failure> {
+pub(super) fn by_pattern(patterns: &[String]) -> Result<Vec<Arc<Scenario>>, CommandError> {
     let mut selected: Vec<Arc<Scenario>> = Vec::new();
     for pattern in patterns {
         for scenario in matching(pattern)? {
@@ -48,7 +48,7 @@ pub(super) fn by_pattern(patterns: &[String]) -> Result<Vec<Arc<Scenario>>, Fail
     Ok(selected)
 }
 
-fn matching(pattern: &str) -> Result<Vec<Arc<Scenario>>, Failure> {
+fn matching(pattern: &str) -> Result<Vec<Arc<Scenario>>, CommandError> {
     let files = files(pattern).map_err(|error| unreadable(Path::new(pattern), error))?;
     if !files.is_empty() {
         return files.iter().map(|file| read(file)).collect();
@@ -101,7 +101,7 @@ fn is_scenario_file(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == Scenario::EXTENSION)
 }
 
-fn read(file: &Path) -> Result<Arc<Scenario>, Failure> {
+fn read(file: &Path) -> Result<Arc<Scenario>, CommandError> {
     let text = fs::read_to_string(file).map_err(|error| unreadable(file, error))?;
     // The last directory is the topic, as for built-in scenarios.
     let path = file.with_extension("");
@@ -111,11 +111,11 @@ fn read(file: &Path) -> Result<Arc<Scenario>, Failure> {
     Scenario::parse(&name, &file.to_string_lossy(), &text).map_err(invalid)
 }
 
-fn unreadable(file: &Path, error: io::Error) -> Failure {
-    Failure::usage(format!("{} cannot be read: {error}", file.display()))
+fn unreadable(file: &Path, error: io::Error) -> CommandError {
+    CommandError::usage(format!("{} cannot be read: {error}", file.display()))
 }
 
-fn unknown(pattern: &str, builtin: &[Arc<Scenario>]) -> Failure {
+fn unknown(pattern: &str, builtin: &[Arc<Scenario>]) -> CommandError {
     let topics = topics_of(builtin);
     let near = if has_wildcard(pattern) {
         let (topic, rest) = pattern.split_once('/').unwrap_or((pattern, ""));
@@ -130,7 +130,7 @@ fn unknown(pattern: &str, builtin: &[Arc<Scenario>]) -> Failure {
     };
     let pattern = redact_argument(pattern);
     let what = "neither a file or directory nor a built-in scenario or topic";
-    Failure::usage(format!("`{pattern}` is {what}; {hint}"))
+    CommandError::usage(format!("`{pattern}` is {what}; {hint}"))
 }
 
 const WILDCARDS: [char; 2] = ['*', '?'];
@@ -163,11 +163,16 @@ fn matches(pattern: &str, name: &str) -> bool {
 }
 
 /// Returns the cases of these scenarios on these engines; on all of them if `engines` is empty.
-pub(super) fn cases(scenarios: &[Arc<Scenario>], engines: &[Engine]) -> Result<Vec<Case>, Failure> {
+pub(super) fn cases(
+    scenarios: &[Arc<Scenario>],
+    engines: &[Engine],
+) -> Result<Vec<Case>, CommandError> {
     let mut cases: Vec<Case> = scenarios.iter().flat_map(|scenario| scenario.cases()).collect();
     cases.retain(|case| engines.is_empty() || engines.contains(&case.place.engine));
     if cases.is_empty() {
-        return Err(Failure::usage("none of these scenarios is for the engines that were named"));
+        return Err(CommandError::usage(
+            "none of these scenarios is for the engines that were named",
+        ));
     }
     Ok(cases)
 }

@@ -2,7 +2,7 @@
 
 use super::args::ServerArgs;
 use super::interrupt::Interrupt;
-use crate::exit::Failure;
+use crate::exit::CommandError;
 use crate::output::print_message;
 use crate::progress::spinner;
 use hierlock::ServerUrl;
@@ -30,10 +30,10 @@ impl LabServers {
     pub(super) async fn connect(
         args: &ServerArgs,
         engines: impl IntoIterator<Item = Engine>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CommandError> {
         let urls = urls_by_engine(&args.urls)?;
         let lab = Lab::new().map_err(|error| {
-            Failure::unavailable(format!("cannot make a directory for locks: {error}"))
+            CommandError::unavailable(format!("cannot make a directory for locks: {error}"))
         })?;
         let mut connected = Self { lab, missing: Vec::new(), servers: Vec::new() };
         let starts: Vec<_> = engines
@@ -55,16 +55,16 @@ impl LabServers {
             spinner(format!("getting {} ready", names.join(", ")))
         };
         for (engine, start) in starts {
-            match start.await.map_err(Failure::unavailable)? {
+            match start.await.map_err(CommandError::unavailable)? {
                 Ok(server) => {
                     let result = connected.lab.connect(engine, server.url()).await;
-                    result.map_err(Failure::unavailable)?;
+                    result.map_err(CommandError::unavailable)?;
                     connected.servers.push(server);
                 }
                 Err(error) if error.is_missing() => {
                     connected.missing.push(MissingEngine { engine, why: error.to_string() });
                 }
-                Err(error) => return Err(Failure::unavailable(error)),
+                Err(error) => return Err(CommandError::unavailable(error)),
             }
         }
         spinner.finish_and_clear();
@@ -91,7 +91,7 @@ impl LabServers {
     }
 }
 
-fn urls_by_engine(urls: &[ServerUrl]) -> Result<BTreeMap<Engine, ServerUrl>, Failure> {
+fn urls_by_engine(urls: &[ServerUrl]) -> Result<BTreeMap<Engine, ServerUrl>, CommandError> {
     let mut by_engine = BTreeMap::new();
     for url in urls {
         let engine = match url.expose().split_once("://").map(|(scheme, _)| scheme) {
@@ -99,14 +99,14 @@ fn urls_by_engine(urls: &[ServerUrl]) -> Result<BTreeMap<Engine, ServerUrl>, Fai
             Some("mariadb") => Engine::Mariadb,
             Some("postgres" | "postgresql") => Engine::Postgres,
             _ => {
-                return Err(Failure::usage(format!(
+                return Err(CommandError::usage(format!(
                     "`{url}` is not the URL of a server; write mysql://…, mariadb://… or \
                      postgres://…"
                 )));
             }
         };
         if by_engine.insert(engine, url.clone()).is_some() {
-            return Err(Failure::usage(format!(
+            return Err(CommandError::usage(format!(
                 "--url names two {engine} servers; give one of each kind"
             )));
         }

@@ -12,14 +12,14 @@ mod output;
 pub(crate) use args::LeaseArgs;
 
 use crate::args::with;
-use crate::exit::{self, CommandResult, Failure};
+use crate::exit::{self, CommandError, CommandResult};
 use crate::output::{counted, json, print, write};
 use crate::time::{duration_text, relative_time};
 use args::{AcquireArgs, LeaseCommand, ListLeasesArgs, ReleaseArgs};
 use hierlock::Error;
 use hierlock::database::Database;
 use hierlock::lease::{Lease, LeaseFilter, LeaseInfo, LeaseRequest, Leases, utc};
-use output::{LeaseJson, ResultJson};
+use output::{LeaseJson, LeaseResultJson};
 
 pub(crate) fn lease(args: &LeaseArgs) -> CommandResult {
     args.database.run(async |database| {
@@ -44,7 +44,7 @@ pub(crate) fn lease(args: &LeaseArgs) -> CommandResult {
                     }
                     None => {
                         let message = format!("there is no lease {token}, or no longer");
-                        return Err(Failure::new(exit::LOST, message));
+                        return Err(CommandError::new(exit::LOST, message));
                     }
                 }
             }
@@ -69,14 +69,14 @@ async fn acquire(leases: &Leases, database: &Database, args: &AcquireArgs) -> Co
         Err(error) => return not_acquired(database, args, error).await,
     };
     let text = match (args.json, args.print_token) {
-        (true, _) => json(&ResultJson::Acquired(LeaseJson::from(lease.info()))),
+        (true, _) => json(&LeaseResultJson::Acquired(LeaseJson::from(lease.info()))),
         (_, true) => format!("{}\n", lease.token()),
         _ => format!("acquired {}\n", sentence(&lease)),
     };
     if let Err(error) = write(&text) {
         // The caller does not know the token, so it could not release the lease.
         lease.release().await?;
-        return Err(Failure::unavailable(format!(
+        return Err(CommandError::unavailable(format!(
             "cannot write to standard output: {error}; the lease was given back"
         )));
     }
@@ -87,7 +87,7 @@ async fn not_acquired(database: &Database, args: &AcquireArgs, error: Error) -> 
     let Some(holder) = error.lease_holder() else { return Err(error.into()) };
     if args.json {
         let (wanted, holder) = (args.target.to_string(), LeaseJson::from(holder));
-        print(json(&ResultJson::Held { wanted, holder }))?;
+        print(json(&LeaseResultJson::Held { wanted, holder }))?;
         return Ok(exit::NOT_ACQUIRED);
     }
     if holder.is_expired {
@@ -95,8 +95,8 @@ async fn not_acquired(database: &Database, args: &AcquireArgs, error: Error) -> 
         return Err(error.into());
     }
     let ends = relative_time(holder.expires, database.now().await?);
-    let Failure { code, message } = error.into();
-    Err(Failure::new(code, format!("{message} (it ends {ends} unless it is renewed)")))
+    let CommandError { code, message } = error.into();
+    Err(CommandError::new(code, format!("{message} (it ends {ends} unless it is renewed)")))
 }
 
 async fn renew(leases: &Leases, token: i64, as_json: bool) -> CommandResult {
@@ -106,11 +106,13 @@ async fn renew(leases: &Leases, token: i64, as_json: bool) -> CommandResult {
         Ok::<_, Error>(lease)
     };
     match renewed.await {
-        Ok(lease) if as_json => print(json(&ResultJson::Renewed(LeaseJson::from(lease.info())))),
+        Ok(lease) if as_json => {
+            print(json(&LeaseResultJson::Renewed(LeaseJson::from(lease.info()))))
+        }
         Ok(lease) => print(format!("renewed {}\n", sentence(&lease))),
         Err(error) => match error.lost_lease() {
             Some(lost) if as_json => {
-                print(json(&ResultJson::lost(token, lost)))?;
+                print(json(&LeaseResultJson::lost(token, lost)))?;
                 Ok(exit::LOST)
             }
             _ => Err(error.into()),
@@ -118,7 +120,7 @@ async fn renew(leases: &Leases, token: i64, as_json: bool) -> CommandResult {
     }
 }
 
-async fn release(leases: &Leases, args: &ReleaseArgs) -> Result<String, Failure> {
+async fn release(leases: &Leases, args: &ReleaseArgs) -> Result<String, CommandError> {
     let count = match (args.token, &args.session, &args.owner) {
         (Some(token), ..) => {
             return Ok(if leases.release(token).await? {
@@ -139,7 +141,7 @@ async fn list(
     leases: &Leases,
     database: &Database,
     args: &ListLeasesArgs,
-) -> Result<String, Failure> {
+) -> Result<String, CommandError> {
     let filter = with(LeaseFilter::default(), args.target.clone(), LeaseFilter::within);
     let filter = with(filter, args.owner.as_ref(), LeaseFilter::owner);
     let filter = with(filter, args.session.as_ref(), LeaseFilter::session);

@@ -38,7 +38,7 @@ impl<'a> From<&'a LeaseInfo> for LeaseJson<'a> {
 
 #[derive(Serialize)]
 #[serde(tag = "result", rename_all = "kebab-case")]
-pub(super) enum ResultJson<'a> {
+pub(super) enum LeaseResultJson<'a> {
     Acquired(LeaseJson<'a>),
     Renewed(LeaseJson<'a>),
     Held {
@@ -54,7 +54,7 @@ pub(super) enum ResultJson<'a> {
     },
 }
 
-impl<'a> ResultJson<'a> {
+impl<'a> LeaseResultJson<'a> {
     pub(super) fn lost(token: i64, lost: &'a LeaseLoss) -> Self {
         let (why, actor, reason, at) = match lost {
             LeaseLoss::Forced { actor, why, at } => ("forced", Some(actor), Some(why), Some(at)),

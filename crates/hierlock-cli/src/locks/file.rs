@@ -4,7 +4,7 @@
 //! process id. A process counts as the waiter of a byte if it has the file open, has a waiting thread, and has a target at
 //! that byte.
 
-use crate::exit::Failure;
+use crate::exit::CommandError;
 use crate::run;
 use crate::time::duration_text;
 use crate::usage::redact_argument;
@@ -48,9 +48,10 @@ struct LockProcess {
 }
 
 /// Reads the locks and waits of a file. Fails if the file or `/proc` cannot be read.
-pub(super) fn snapshot(path: &Path) -> Result<LockSnapshot, Failure> {
+pub(super) fn snapshot(path: &Path) -> Result<LockSnapshot, CommandError> {
     let mut snapshot = LockSnapshot::new(format!("file:{}", path.display()));
-    let failed = |what: &str, error| Failure::unavailable(format!("cannot read `{what}`: {error}"));
+    let failed =
+        |what: &str, error| CommandError::unavailable(format!("cannot read `{what}`: {error}"));
     let file = match fs::metadata(path) {
         Ok(metadata) => (metadata.dev(), metadata.ino()),
         Err(error) if error.kind() == ErrorKind::NotFound => {

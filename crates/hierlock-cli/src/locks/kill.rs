@@ -9,7 +9,7 @@ use super::args::{KillArgs, LocksArgs};
 use super::confirm::confirm;
 pub(crate) use super::kill_log::{KillLog, LogEcho, user_name};
 use super::text::{Renderer, client_text, lock_text};
-use crate::exit::{self, CommandResult, Failure};
+use crate::exit::{self, CommandError, CommandResult};
 use crate::output::{counted, escape_controls, json, print};
 use crate::time::timestamp;
 use hierlock::sql::Dialect;
@@ -71,11 +71,11 @@ pub(crate) struct PendingKill {
 
 impl PendingKill {
     /// Finds a session. Fails if there is none with this id, or if `place` is a lock file.
-    pub(crate) async fn prepare(place: &LockPlace, pid: i64) -> Result<Self, Failure> {
+    pub(crate) async fn prepare(place: &LockPlace, pid: i64) -> Result<Self, CommandError> {
         let url = match place {
             LockPlace::Server(url) => url,
             LockPlace::File(path) => {
-                return Err(Failure::usage(format!(
+                return Err(CommandError::usage(format!(
                     "`{}` is locked by processes, not by sessions of a server; end one with `kill {pid}`",
                     path.display()
                 )));
@@ -94,7 +94,7 @@ impl PendingKill {
             let server = &snapshot.server;
             let message =
                 format!("{server} has no session {pid}, or none that this account may see");
-            Failure::new(exit::LOST, message)
+            CommandError::new(exit::LOST, message)
         })?;
         let waiting = snapshot.wanted_from(pid).map(|(waiter, _)| waiter).collect();
         Ok(Self { id, dialect, pool, snapshot, session, waiting })
@@ -120,18 +120,28 @@ impl PendingKill {
     }
 
     /// Ends the session if it is still the one that was found, waits until it is gone, and logs it. Returns a message.
-    pub(crate) async fn end(self, reason: &str, by: &str, log: KillLog) -> Result<String, Failure> {
+    pub(crate) async fn end(
+        self,
+        reason: &str,
+        by: &str,
+        log: KillLog,
+    ) -> Result<String, CommandError> {
         let result = self.end_and_log(reason, by, log).await;
         let _ = self.pool.close(Duration::from_secs(1)).await;
         result
     }
 
-    async fn end_and_log(&self, reason: &str, by: &str, log: KillLog) -> Result<String, Failure> {
+    async fn end_and_log(
+        &self,
+        reason: &str,
+        by: &str,
+        log: KillLog,
+    ) -> Result<String, CommandError> {
         let Self { snapshot, session, waiting, .. } = self;
         let pid = self.id.pid;
         if self.is_gone().await? {
             let message = format!("session {pid} has ended by itself; nothing was ended");
-            return Err(Failure::new(exit::LOST, message));
+            return Err(CommandError::new(exit::LOST, message));
         }
         self.terminate().await?;
         let gone = self.wait_until_gone().await?;
@@ -155,7 +165,7 @@ impl PendingKill {
         };
         log.write(&json(&record))?;
         if !gone {
-            return Err(Failure::unavailable(format!(
+            return Err(CommandError::unavailable(format!(
                 "session {pid} was killed, but still exists after {} s: it rolls back its changes",
                 END_LIMIT.as_secs()
             )));
@@ -163,11 +173,11 @@ impl PendingKill {
         Ok(format!("ended session {pid}{}", released_text(session, waiting)))
     }
 
-    async fn is_gone(&self) -> Result<bool, Failure> {
+    async fn is_gone(&self) -> Result<bool, CommandError> {
         Ok(find(&self.pool, self.dialect, self.id.pid).await? != Some(self.id))
     }
 
-    async fn terminate(&self) -> Result<(), Failure> {
+    async fn terminate(&self) -> Result<(), CommandError> {
         let Err(error) = self.pool.terminate(self.dialect, self.id).await else { return Ok(()) };
         let class = error.driver_error().map(ErrorClass::of);
         if matches!(error, ServerError::Failed { .. }) && class == Some(ErrorClass::AccessDenied) {
@@ -178,14 +188,14 @@ impl PendingKill {
             };
             let account = &self.snapshot.account;
             let message = format!("{error}; GRANT {privilege} TO {account}");
-            return Err(Failure::unavailable(message));
+            return Err(CommandError::unavailable(message));
         }
         // The session may have ended in the meantime.
-        if self.is_gone().await? { Ok(()) } else { Err(Failure::unavailable(error)) }
+        if self.is_gone().await? { Ok(()) } else { Err(CommandError::unavailable(error)) }
     }
 
     /// Waits until the session is gone; returns false after [`END_LIMIT`].
-    async fn wait_until_gone(&self) -> Result<bool, Failure> {
+    async fn wait_until_gone(&self) -> Result<bool, CommandError> {
         let started = Instant::now();
         while !self.is_gone().await? {
             if started.elapsed() > END_LIMIT {
@@ -224,6 +234,10 @@ fn released_text(session: &SessionLocks, waiting: &[i64]) -> String {
     }
 }
 
-async fn find(pool: &Arc<Pool>, dialect: Dialect, pid: i64) -> Result<Option<SessionId>, Failure> {
-    pool.find(dialect, pid).await.map_err(Failure::unavailable)
+async fn find(
+    pool: &Arc<Pool>,
+    dialect: Dialect,
+    pid: i64,
+) -> Result<Option<SessionId>, CommandError> {
+    pool.find(dialect, pid).await.map_err(CommandError::unavailable)
 }

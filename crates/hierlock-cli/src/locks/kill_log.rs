@@ -1,7 +1,7 @@
 //! The log of killed sessions.
 
 use crate::database::state_directory;
-use crate::exit::Failure;
+use crate::exit::CommandError;
 use crate::output::cell;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -33,7 +33,7 @@ pub(crate) struct KillLog {
 
 impl KillLog {
     /// Opens the log at `path`, by default in the state directory.
-    pub(crate) fn open(path: Option<&Path>, echo: LogEcho) -> Result<Self, Failure> {
+    pub(crate) fn open(path: Option<&Path>, echo: LogEcho) -> Result<Self, CommandError> {
         let path = match path {
             Some(path) => path.to_owned(),
             None => state_directory("the log", "--log")?.join("kills.log"),
@@ -41,20 +41,20 @@ impl KillLog {
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
         let file = file.map_err(|error| {
             let path = cell(&path.display().to_string(), 400);
-            Failure::unavailable(format!(
+            CommandError::unavailable(format!(
                 "cannot open the log `{path}`: {error}; nothing was ended"
             ))
         })?;
         Ok(Self { path, file, echo })
     }
 
-    pub(super) fn write(mut self, line: &str) -> Result<(), Failure> {
+    pub(super) fn write(mut self, line: &str) -> Result<(), CommandError> {
         if self.echo == LogEcho::StandardError {
             let _ = io::stderr().write_all(line.as_bytes());
         }
         self.file.write_all(line.as_bytes()).map_err(|error| {
             let path = self.path.display();
-            Failure::unavailable(format!(
+            CommandError::unavailable(format!(
                 "the session was ended, and `{path}` cannot be written: {error}"
             ))
         })

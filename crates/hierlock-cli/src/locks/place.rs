@@ -1,7 +1,7 @@
 //! The server or file that has the locks, and snapshots of it.
 
 use super::file;
-use crate::exit::Failure;
+use crate::exit::CommandError;
 use hierlock::sql::lock_report::{LockInspector, LockSnapshot, PathFilter};
 use hierlock::{ServerUrl, Target};
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ pub(crate) enum LockPlace {
 
 impl LockPlace {
     /// Returns the place of a URL; by default the lock file of `hierlock run`.
-    pub(crate) fn of(url: Option<&ServerUrl>) -> Result<Self, Failure> {
+    pub(crate) fn of(url: Option<&ServerUrl>) -> Result<Self, CommandError> {
         let Some(url) = url else { return Ok(LockPlace::File(hierlock::default_path()?)) };
         match url.expose().split_once(':') {
-            Some(("memory", _)) => Err(Failure::usage(
+            Some(("memory", _)) => Err(CommandError::usage(
                 "the locks of `memory:` are in one process, and only that process can list them (`Hierlock::holders`)",
             )),
             Some(("file", path)) => {
@@ -43,7 +43,7 @@ impl LockSource {
     }
 
     /// Takes a snapshot. Fails if the place cannot be read.
-    pub(crate) async fn snapshot(&mut self) -> Result<LockSnapshot, Failure> {
+    pub(crate) async fn snapshot(&mut self) -> Result<LockSnapshot, CommandError> {
         let url = match &self.place {
             LockPlace::Server(url) => url,
             LockPlace::File(path) => return file::snapshot(path),
@@ -64,7 +64,7 @@ impl LockSource {
 
     /// Returns the number of deadlocks since the server was started; `None` if the server does not report it, or before the
     /// first snapshot.
-    pub(crate) async fn deadlock_count(&mut self) -> Result<Option<u64>, Failure> {
+    pub(crate) async fn deadlock_count(&mut self) -> Result<Option<u64>, CommandError> {
         let Some(mut inspector) = self.inspector.take() else { return Ok(None) };
         let count = inspector.deadlock_count().await?;
         self.inspector = Some(inspector);

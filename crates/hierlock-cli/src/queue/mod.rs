@@ -13,7 +13,7 @@ mod worker;
 pub(crate) use args::QueueArgs;
 
 use crate::args::with;
-use crate::exit::{CommandResult, Failure};
+use crate::exit::{CommandError, CommandResult};
 use crate::output::{counted, json, json_list, print};
 use args::{AddArgs, QueueCommand};
 use hierlock::queue::{DeadJobFilter, EnqueueOutcome, Job, Queue};
@@ -60,7 +60,7 @@ pub(crate) fn queue(args: QueueArgs) -> CommandResult {
     })
 }
 
-fn jobs(args: &AddArgs) -> Result<Vec<Job>, Failure> {
+fn jobs(args: &AddArgs) -> Result<Vec<Job>, CommandError> {
     let job = |payload: &str| {
         let job = with(Job::new(payload), args.priority, Job::priority);
         let job = with(job, args.run_in, Job::run_in);
@@ -74,18 +74,18 @@ fn jobs(args: &AddArgs) -> Result<Vec<Job>, Failure> {
     })
 }
 
-fn read_stdin() -> Result<String, Failure> {
+fn read_stdin() -> Result<String, CommandError> {
     let mut bytes = Vec::new();
-    io::stdin()
-        .read_to_end(&mut bytes)
-        .map_err(|error| Failure::unavailable(format!("cannot read standard input: {error}")))?;
+    io::stdin().read_to_end(&mut bytes).map_err(|error| {
+        CommandError::unavailable(format!("cannot read standard input: {error}"))
+    })?;
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        Failure::usage(format!("standard input is not UTF-8 at byte {at}; a payload is text"))
+        CommandError::usage(format!("standard input is not UTF-8 at byte {at}; a payload is text"))
     })
 }
 
-async fn add(queue: &Queue, args: &AddArgs, jobs: Vec<Job>) -> Result<String, Failure> {
+async fn add(queue: &Queue, args: &AddArgs, jobs: Vec<Job>) -> Result<String, CommandError> {
     let added = queue.enqueue_all(jobs).await?;
     Ok(match (args.json, args.lines, added.as_slice()) {
         (true, false, [one]) => json(&AddedJson::from(one)),
@@ -96,7 +96,7 @@ async fn add(queue: &Queue, args: &AddArgs, jobs: Vec<Job>) -> Result<String, Fa
     })
 }
 
-async fn retry_dead(queue: &Queue, mut ids: Vec<i64>, all: bool) -> Result<String, Failure> {
+async fn retry_dead(queue: &Queue, mut ids: Vec<i64>, all: bool) -> Result<String, CommandError> {
     ids.sort_unstable();
     ids.dedup();
     let requested = ids.len() as u64;

@@ -15,7 +15,7 @@ mod event;
 use crate::args::{TargetArgs, lock_url, with};
 use crate::child::{Child, ChildExit};
 use crate::event::Reporter;
-use crate::exit::{self, CommandResult, Failure};
+use crate::exit::{self, CommandError, CommandResult};
 use crate::signals::{Signals, block_on};
 use clap::Parser as _;
 use event::CommandEvent;
@@ -81,7 +81,7 @@ The command sees HIERLOCK_TARGETS (one path a line) and HIERLOCK_URL, without it
 pub(crate) fn run(args: RunArgs) -> CommandResult {
     let reporter = Reporter::new(args.json, args.quiet);
     let targets = args.lock.targets.iter().map(Target::to_string).collect();
-    block_on(Run { args, reporter, targets }.run())
+    block_on(RunCommand { args, reporter, targets }.run())
 }
 
 /// Returns the targets of a command line of `hierlock run`; none for other command lines.
@@ -92,15 +92,15 @@ pub(crate) fn targets_of(arguments: &[String]) -> Vec<Target> {
     }
 }
 
-struct Run {
+struct RunCommand {
     args: RunArgs,
     reporter: Reporter,
     targets: Vec<String>,
 }
 
-impl Run {
+impl RunCommand {
     async fn run(&self) -> CommandResult {
-        let Failure { code, message } = match self.hold_and_run().await {
+        let CommandError { code, message } = match self.hold_and_run().await {
             Err(failure) if !failure.message.is_empty() => failure,
             result => return result,
         };
@@ -137,9 +137,9 @@ impl Run {
         self.reporter.report(&CommandEvent::Warning { message: warning.to_string() });
     }
 
-    fn url(&self) -> Result<ServerUrl, Failure> {
+    fn url(&self) -> Result<ServerUrl, CommandError> {
         match &self.args.url {
-            Some(url) if url.expose().starts_with("memory:") => Err(Failure::usage(format!(
+            Some(url) if url.expose().starts_with("memory:") => Err(CommandError::usage(format!(
                 "`{url}` cannot be used: it locks within one process only; use file:PATH"
             ))),
             url => lock_url(url.as_ref()),
@@ -151,7 +151,7 @@ impl Run {
         locks: &Hierlock,
         url: &ServerUrl,
         signals: &mut Signals,
-    ) -> Result<Guard, Failure> {
+    ) -> Result<Guard, CommandError> {
         let lock = &self.args.lock;
         let request = locks.request_all(lock.targets.clone()).mode(lock.mode);
         let request = with(request, self.args.within, Request::within);
@@ -163,7 +163,7 @@ impl Run {
         let guard = loop {
             tokio::select! {
                 guard = &mut acquire => break guard?,
-                signal = signals.next() => return Err(Failure::signal(signal)),
+                signal = signals.next() => return Err(CommandError::signal(signal)),
                 () = &mut notice, if !after_notice => {
                     after_notice = true;
                     let hint = held_by_outer_run(url, &lock.targets);

@@ -1,7 +1,7 @@
 //! One argument with a number for all levels, or one for each: `5e6`, `1e4,1e5,5e6`.
 
 use crate::args::count;
-use crate::exit::Failure;
+use crate::exit::CommandError;
 use hierlock::Hierarchy;
 
 /// One number, or one for each level, root first.
@@ -36,11 +36,11 @@ impl LevelCounts {
         option: &str,
         levels: &Hierarchy,
         expand: impl FnOnce(u64) -> Vec<u64>,
-    ) -> Result<Vec<u64>, Failure> {
+    ) -> Result<Vec<u64>, CommandError> {
         match &*self.0 {
             [count] => Ok(expand(*count)),
             counts if counts.len() == levels.len() => Ok(counts.to_vec()),
-            counts => Err(Failure::usage(format!(
+            counts => Err(CommandError::usage(format!(
                 "{option} has {} numbers, but the tree has {} levels ({levels}); give one number, or one for each level, \
                  root first",
                 counts.len(),

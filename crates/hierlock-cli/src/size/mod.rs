@@ -1,7 +1,7 @@
 //! `hierlock size`: recommends a number of buckets for a lock table.
 //!
 //! ```text
-//!   numbers by level ─► SizeReport ─► text with a plot, JSON, SVG
+//!   numbers by level ─► SizeReport ─► text with a chart, JSON, SVG
 //! ```
 
 mod format;
@@ -11,7 +11,7 @@ mod svg;
 mod text;
 
 use crate::args::{TreeArgs, buckets, count};
-use crate::exit::{CommandResult, Failure};
+use crate::exit::{CommandError, CommandResult};
 use crate::output::{json, print, write_file};
 use hierlock::Buckets;
 use hierlock::sizing::{LevelLoad, Workload};
@@ -48,7 +48,7 @@ pub(crate) struct SizeArgs {
     /// How fast the server inserts rows, as printed by `hierlock provision`; by default as measured on two cores
     #[arg(long, value_name = "N", value_parser = rate)]
     rows_per_second: Option<u64>,
-    /// Write the plot as SVG to a file; - for standard output, and nothing else
+    /// Write the chart as SVG to a file; - for standard output, and nothing else
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     svg: Option<PathBuf>,
     /// Print JSON
@@ -77,7 +77,7 @@ pub(crate) fn size(args: &SizeArgs) -> CommandResult {
 }
 
 impl SizeArgs {
-    fn request(&self) -> Result<SizeRequest, Failure> {
+    fn request(&self) -> Result<SizeRequest, CommandError> {
         let levels = &self.tree.levels;
         let nodes = self.ids.by_level("--ids", levels, |ids| vec![ids; levels.len()])?;
         let held = self.held.by_level("--held", levels, |held| {

@@ -33,7 +33,7 @@ pub(super) struct SizeReport {
     pub(super) levels: Vec<LevelReport>,
     pub(super) other_strategies: OtherStrategies,
     pub(super) compared: Vec<TableSize>,
-    /// For the plot, which needs more points than `compared`.
+    /// For the chart, which needs more points than `compared`.
     #[serde(skip)]
     pub(super) workload: Workload,
     #[serde(skip)]

@@ -21,7 +21,7 @@ impl SizeReport {
         if self.is_by_level {
             text += &format!("\n{}", self.level_table());
         }
-        text + "\n" + &self.recommendation() + "\n" + &self.plot()
+        text + "\n" + &self.recommendation() + "\n" + &self.chart()
     }
 
     fn summary(&self, leaves: &LevelReport) -> String {
@@ -94,10 +94,10 @@ impl SizeReport {
         }
     }
 
-    fn plot(&self) -> String {
+    fn chart(&self) -> String {
         let low = self.lowest_decade();
         let target = column(self.target_chance, low);
-        let mut plot = format!(
+        let mut chart = format!(
             "{:>13}  {:<width$} {:>10} {:>10} {:>11}\n",
             "buckets",
             "false contention",
@@ -108,7 +108,7 @@ impl SizeReport {
         );
         for size in &self.compared {
             let mark = if size.buckets == self.table.buckets { '▸' } else { ' ' };
-            plot += &format!(
+            chart += &format!(
                 "{:>13} {mark}{} {:>10} {:>10} {:>11}\n",
                 HumanCount(size.buckets.into()).to_string(),
                 bar(size.false_contention, low, target as usize),
@@ -119,7 +119,8 @@ impl SizeReport {
         }
         let left = percent(10_f64.powi(low));
         let right = BAR_WIDTH - left.chars().count();
-        plot + &format!("{:>14} {left}{:>right$}\n", "", "100 %")
+        chart
+            + &format!("{:>14} {left}{:>right$}\n", "", "100 %")
             + &format!(
                 "{:>14} log scale; {TARGET_MARK} {}; ▸ {} buckets\n",
                 "",

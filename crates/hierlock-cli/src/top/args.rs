@@ -1,6 +1,6 @@
 //! The command line of `hierlock top`.
 
-use crate::exit::Failure;
+use crate::exit::CommandError;
 use crate::locks::{LockPlace, LockSource};
 use hierlock::{ServerUrl, parse_duration};
 use std::path::PathBuf;
@@ -50,12 +50,12 @@ pub(crate) struct PlaceArgs {
 }
 
 impl PlaceArgs {
-    pub(super) fn place(&self) -> Result<LockPlace, Failure> {
+    pub(super) fn place(&self) -> Result<LockPlace, CommandError> {
         LockPlace::of(self.url.as_ref())
     }
 
     /// Returns the source of the snapshots. It connects at the first snapshot.
-    pub(crate) fn source(&self) -> Result<LockSource, Failure> {
+    pub(crate) fn source(&self) -> Result<LockSource, CommandError> {
         Ok(LockSource::new(self.place()?))
     }
 }

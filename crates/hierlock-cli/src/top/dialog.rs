@@ -29,7 +29,7 @@ pub(super) fn draw_dialog(frame: &mut Frame, area: Rect, state: &TopState) {
         Dialog::None | Dialog::Filter { .. } => return,
         Dialog::Help => (" help ", HELP.iter().map(|line| (*line).to_owned()).collect(), 0),
         Dialog::Explain { scroll } => {
-            let snapshot = state.observation.as_ref().map(|it| &it.snapshot);
+            let snapshot = state.sample.as_ref().map(|it| &it.snapshot);
             let lines = snapshot.zip(state.selected).map(|(snapshot, pid)| explain(snapshot, pid));
             (" explain: ↑↓ scroll, x end, Esc back ", lines.unwrap_or_default(), *scroll)
         }

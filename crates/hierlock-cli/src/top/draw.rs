@@ -68,10 +68,10 @@ fn draw_lines(frame: &mut Frame, area: Rect, lines: Vec<Line>) {
 }
 
 fn header_lines(state: &TopState, width: u16) -> Vec<Line<'_>> {
-    let Some(observation) = &state.observation else {
+    let Some(sample) = &state.sample else {
         return vec![Line::from("hierlock top: connecting …")];
     };
-    let snapshot = &observation.snapshot;
+    let snapshot = &sample.snapshot;
     let mut first = vec![
         Span::styled("hierlock top  ", BOLD),
         Span::from(cell(&snapshot.server, 120)),
@@ -140,7 +140,7 @@ fn notices(state: &TopState, red: Style) -> Vec<Line<'static>> {
     } else if !state.filter.is_empty() {
         lines.push(Line::from(format!("filter: {}", cell(&state.filter, 80))));
     }
-    let snapshot = state.observation.as_ref().map(|it| &it.snapshot);
+    let snapshot = state.sample.as_ref().map(|it| &it.snapshot);
     let missing = snapshot.and_then(|snapshot| missing_texts(snapshot).next());
     lines.extend(missing.map(|text| Line::from(cell(&text, 300))));
     lines
@@ -148,7 +148,7 @@ fn notices(state: &TopState, red: Style) -> Vec<Line<'static>> {
 
 fn draw_list(frame: &mut Frame, area: Rect, state: &TopState, red: Style) {
     if state.rows.is_empty() && area.height > 0 {
-        let text = match (&state.observation, state.filter.is_empty()) {
+        let text = match (&state.sample, state.filter.is_empty()) {
             (None, _) => "",
             (_, false) => "no session fits the filter",
             _ => "nobody waits, and no lock of hierlock is held",

@@ -1,6 +1,6 @@
-//! Figures from a series of snapshots. Pure, except for [`Observation::take`].
+//! Figures from a series of snapshots. Pure, except for [`LockSample::take`].
 
-use crate::exit::Failure;
+use crate::exit::CommandError;
 use crate::locks::LockSource;
 use crate::locks::text::waited;
 use hierlock::sql::lock_report::{LockSnapshot, SessionLocks, SlotStatistics};
@@ -16,21 +16,21 @@ const DEADLOCK_WINDOW: Duration = Duration::from_secs(60);
 
 /// One snapshot, with the deadlock count of the server.
 #[derive(Clone, Debug)]
-pub(super) struct Observation {
+pub(super) struct LockSample {
     pub(super) snapshot: LockSnapshot,
     /// The number of deadlocks since the server was started; `None` if the server does not report it.
     pub(super) deadlocks: Option<u64>,
 }
 
-impl Observation {
-    pub(super) async fn take(source: &mut LockSource) -> Result<Self, Failure> {
+impl LockSample {
+    pub(super) async fn take(source: &mut LockSource) -> Result<Self, CommandError> {
         let snapshot = source.snapshot().await?;
         let deadlocks = source.deadlock_count().await?;
         Ok(Self { snapshot, deadlocks })
     }
 }
 
-/// The figures of the last observation.
+/// The figures of the last sample.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Figures {
     /// The number of sessions that wait.
@@ -38,7 +38,7 @@ pub(super) struct Figures {
     /// The number of sessions that hold a lock that may block others.
     pub(super) holding: usize,
     pub(super) longest_wait: Option<LongestWait>,
-    /// `None` at the first observation.
+    /// `None` at the first sample.
     pub(super) rates: Option<WaitRates>,
     pub(super) deadlocks: Option<DeadlockFigures>,
 }
@@ -90,8 +90,8 @@ impl Default for History {
 }
 
 impl History {
-    pub(super) fn add(&mut self, observation: &Observation) {
-        let snapshot = &observation.snapshot;
+    pub(super) fn add(&mut self, sample: &LockSample) {
+        let snapshot = &sample.snapshot;
         let waits = snapshot.sessions.iter().filter_map(|session| {
             let wait = session.wait.as_ref()?;
             Some((session.info.pid, wait.wanted.as_ref().map(|lock| lock.target.clone())))
@@ -122,9 +122,7 @@ impl History {
                 waiting_ms: waited.as_millis() as u64,
             }),
             rates,
-            deadlocks: observation
-                .deadlocks
-                .map(|count| self.count_deadlocks(snapshot.taken, count)),
+            deadlocks: sample.deadlocks.map(|count| self.count_deadlocks(snapshot.taken, count)),
         };
         self.waits = waits;
         self.taken = Some(snapshot.taken);

@@ -23,14 +23,16 @@ mod tests;
 
 pub(crate) use args::{PlaceArgs, TopArgs, interval};
 
-use crate::exit::{CommandResult, Failure};
+use crate::exit::{CommandError, CommandResult};
 use crate::signals::{Signals, block_on};
 use std::io::{self, IsTerminal};
 
 pub(crate) fn top(args: &TopArgs) -> CommandResult {
     let has_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     if !args.once && !has_terminal {
-        return Err(Failure::usage("there is no terminal to draw on; --once prints what is seen"));
+        return Err(CommandError::usage(
+            "there is no terminal to draw on; --once prints what is seen",
+        ));
     }
     block_on(async {
         let mut signals = Signals::listen()?;

@@ -2,7 +2,7 @@
 
 use super::args::TopArgs;
 use super::draw::figures_text;
-use super::history::{Figures, History, Observation};
+use super::history::{Figures, History, LockSample};
 use crate::exit::CommandResult;
 use crate::hot::{SlotSummaryJson, text::slot_lines};
 use crate::locks::json::SnapshotJson;
@@ -26,11 +26,11 @@ struct OnceJson<'a> {
 pub(super) async fn once(args: &TopArgs) -> CommandResult {
     let mut source = args.place.source()?;
     let mut history = History::default();
-    history.add(&Observation::take(&mut source).await?);
+    history.add(&LockSample::take(&mut source).await?);
     sleep(args.interval).await;
-    let observation = Observation::take(&mut source).await?;
-    history.add(&observation);
-    let view = SnapshotView::new(&observation.snapshot, None, false);
+    let sample = LockSample::take(&mut source).await?;
+    history.add(&sample);
+    let view = SnapshotView::new(&sample.snapshot, None, false);
     let slots = history.slots.hottest();
     if args.json {
         return print(json(&OnceJson {

@@ -1,6 +1,6 @@
 //! The state of the screen, and the effects of keys. Pure.
 
-use super::history::{History, Observation};
+use super::history::{History, LockSample};
 use super::rows::{SessionRow, SortOrder, session_rows};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use std::cell::Cell;
@@ -10,7 +10,7 @@ const PAGE: isize = 10;
 
 /// An action that a key requests, beyond changing the screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum KeyAction {
     Quit,
     /// Find and describe the session to end.
     PrepareEnd {
@@ -56,8 +56,8 @@ pub(super) enum Dialog {
 
 #[derive(Debug, Default)]
 pub(super) struct TopState {
-    /// The observation on the screen; `None` before the first.
-    pub(super) observation: Option<Observation>,
+    /// The sample on the screen; `None` before the first.
+    pub(super) sample: Option<LockSample>,
     pub(super) history: History,
     pub(super) rows: Vec<SessionRow>,
     /// The index of the first row on the screen in the last drawing.
@@ -67,7 +67,7 @@ pub(super) struct TopState {
     pub(super) order: SortOrder,
     pub(super) filter: String,
     pub(super) is_paused: bool,
-    /// The error of the last observation, if it failed.
+    /// The error of the last sample, if it failed.
     pub(super) error: Option<String>,
     /// The result of the last action.
     pub(super) message: Option<String>,
@@ -75,14 +75,14 @@ pub(super) struct TopState {
 }
 
 impl TopState {
-    /// Adds an observation, or the error of a failed one. While paused, the list stays the same and the figures change.
-    pub(super) fn observe(&mut self, observation: Result<Observation, String>) {
-        match observation {
-            Ok(observation) => {
-                self.history.add(&observation);
+    /// Adds a sample, or the error of a failed one. While paused, the list stays the same and the figures change.
+    pub(super) fn observe(&mut self, sample: Result<LockSample, String>) {
+        match sample {
+            Ok(sample) => {
+                self.history.add(&sample);
                 self.error = None;
-                if !self.is_paused || self.observation.is_none() {
-                    self.observation = Some(observation);
+                if !self.is_paused || self.sample.is_none() {
+                    self.sample = Some(sample);
                     self.update_rows();
                 }
             }
@@ -92,7 +92,7 @@ impl TopState {
 
     fn update_rows(&mut self) {
         let place = self.place();
-        let snapshot = self.observation.as_ref().map(|it| &it.snapshot);
+        let snapshot = self.sample.as_ref().map(|it| &it.snapshot);
         self.rows = snapshot
             .map(|snapshot| session_rows(snapshot, self.order, &self.filter))
             .unwrap_or_default();
@@ -135,10 +135,10 @@ impl TopState {
     }
 
     /// Handles a key; returns the action that it requests.
-    pub(super) fn key(&mut self, key: KeyEvent) -> Option<Action> {
+    pub(super) fn key(&mut self, key: KeyEvent) -> Option<KeyAction> {
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         if is_control && key.code == KeyCode::Char('c') {
-            return Some(Action::Quit);
+            return Some(KeyAction::Quit);
         }
         if is_control {
             return None;
@@ -157,7 +157,7 @@ impl TopState {
             Dialog::Confirm { pid, reason, description, mut answer } => match key.code {
                 KeyCode::Enter if answer == "yes" => {
                     self.message = Some(format!("ending session {pid} …"));
-                    return Some(Action::End { reason });
+                    return Some(KeyAction::End { reason });
                 }
                 KeyCode::Enter | KeyCode::Esc => {
                     self.message = Some("not confirmed; nothing was ended".to_owned());
@@ -171,10 +171,10 @@ impl TopState {
         None
     }
 
-    fn list_key(&mut self, code: KeyCode) -> Option<Action> {
+    fn list_key(&mut self, code: KeyCode) -> Option<KeyAction> {
         self.message = None;
         match code {
-            KeyCode::Char('q') | KeyCode::Esc => return Some(Action::Quit),
+            KeyCode::Char('q') | KeyCode::Esc => return Some(KeyAction::Quit),
             KeyCode::Down | KeyCode::Char('j') => self.move_by(1),
             KeyCode::Up | KeyCode::Char('k') => self.move_by(-1),
             KeyCode::PageDown => self.move_by(PAGE),
@@ -230,13 +230,13 @@ impl TopState {
         self.dialog = Dialog::Explain { scroll };
     }
 
-    fn reason_key(&mut self, code: KeyCode, pid: i64, mut reason: String) -> Option<Action> {
+    fn reason_key(&mut self, code: KeyCode, pid: i64, mut reason: String) -> Option<KeyAction> {
         match code {
             KeyCode::Esc => {}
             KeyCode::Enter if !reason.trim().is_empty() => {
                 let reason = reason.trim().to_owned();
                 self.dialog = Dialog::Preparing { pid, reason };
-                return Some(Action::PrepareEnd { pid });
+                return Some(KeyAction::PrepareEnd { pid });
             }
             code => {
                 edit(&mut reason, code);

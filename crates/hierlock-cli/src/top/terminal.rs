@@ -1,6 +1,6 @@
 //! The terminal of `hierlock top`: its screen and its keys.
 
-use crate::exit::Failure;
+use crate::exit::CommandError;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 use std::io;
@@ -16,8 +16,8 @@ pub(super) struct Screen {
 }
 
 impl Screen {
-    pub(super) fn open() -> Result<Self, Failure> {
-        let failed = |error| Failure::unavailable(format!("cannot use the terminal: {error}"));
+    pub(super) fn open() -> Result<Self, CommandError> {
+        let failed = |error| CommandError::unavailable(format!("cannot use the terminal: {error}"));
         ratatui::try_init().map(|terminal| Self { terminal }).map_err(failed)
     }
 }

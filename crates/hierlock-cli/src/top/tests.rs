@@ -2,9 +2,9 @@
 
 use super::draw::draw;
 use super::explain::explain;
-use super::history::{DeadlockFigures, Figures, History, LongestWait, Observation, WaitRates};
+use super::history::{DeadlockFigures, Figures, History, LockSample, LongestWait, WaitRates};
 use super::rows::{SortOrder, session_rows};
-use super::state::{Action, Dialog, TopState};
+use super::state::{Dialog, KeyAction, TopState};
 use hierlock::sql::lock_report::{
     LockSlot, LockSnapshot, ReportedLock, ReportedWait, SessionLocks,
 };
@@ -76,8 +76,8 @@ fn sessions() -> Vec<SessionLocks> {
     ]
 }
 
-/// Returns an observation, taken `secs` after the first one.
-fn observation(secs: u64, sessions: Vec<SessionLocks>, deadlocks: u64) -> Observation {
+/// Returns a sample, taken `secs` after the first one.
+fn sample(secs: u64, sessions: Vec<SessionLocks>, deadlocks: u64) -> LockSample {
     let mut snapshot = LockSnapshot::new("postgres at db:5432".to_owned());
     snapshot.taken = UNIX_EPOCH + Duration::from_secs(1_800_000_000 + secs);
     let waits: Vec<LockWait> = sessions
@@ -87,17 +87,17 @@ fn observation(secs: u64, sessions: Vec<SessionLocks>, deadlocks: u64) -> Observ
         .collect();
     snapshot.trees = wait_trees(&waits);
     snapshot.sessions = sessions;
-    Observation { snapshot, deadlocks: Some(deadlocks) }
+    LockSample { snapshot, deadlocks: Some(deadlocks) }
 }
 
 fn state() -> TopState {
     let mut state = TopState::default();
-    state.observe(Ok(observation(0, sessions(), 5)));
-    state.observe(Ok(observation(2, sessions(), 6)));
+    state.observe(Ok(sample(0, sessions(), 5)));
+    state.observe(Ok(sample(2, sessions(), 6)));
     state
 }
 
-fn press(state: &mut TopState, keys: &str) -> Option<Action> {
+fn press(state: &mut TopState, keys: &str) -> Option<KeyAction> {
     keys.chars().fold(None, |_, key| {
         let code = match key {
             '\n' => KeyCode::Enter,
@@ -146,7 +146,7 @@ fn figures_are_computed_from_successive_observations() {
         // The server was restarted.
         (64, vec![], 2, figures(0, 0, None, Some((0.0, 0.0))), deadlocks(2, 0, 0)),
     ] {
-        history.add(&observation(secs, seen, count));
+        history.add(&sample(secs, seen, count));
         let expected = Figures { deadlocks: Some(expected_deadlocks), ..expected };
         assert_eq!(history.figures, expected, "after {secs} s");
     }
@@ -154,7 +154,7 @@ fn figures_are_computed_from_successive_observations() {
 
 #[test]
 fn rows_are_sorted_and_filtered() {
-    let snapshot = observation(0, sessions(), 0).snapshot;
+    let snapshot = sample(0, sessions(), 0).snapshot;
     for (order, filter, expected) in [
         (SortOrder::Tree, "", &[(11, 0), (12, 1), (13, 1), (14, 0)][..]),
         (SortOrder::WaitTime, "", &[(13, 0), (12, 0), (11, 0), (14, 0)]),
@@ -193,25 +193,25 @@ fn keys_move_sort_filter_and_pause() {
     assert_eq!((state.selected, state.rows.len()), (Some(14), 1));
     press(&mut state, "/\u{1b}p");
     assert_eq!(state.rows.len(), 1, "Esc restores the filter before");
-    state.observe(Ok(observation(4, vec![], 6)));
+    state.observe(Ok(sample(4, vec![], 6)));
     assert_eq!((state.rows.len(), state.history.figures.waiting), (1, 0), "paused");
     press(&mut state, "p");
-    state.observe(Ok(observation(5, vec![], 6)));
+    state.observe(Ok(sample(5, vec![], 6)));
     assert_eq!((state.rows.len(), state.selected), (0, None));
     // No session is selected.
     assert_eq!((press(&mut state, "x\njk"), &state.dialog), (None, &Dialog::None));
     for keys in ["q", "\u{1b}"] {
-        assert_eq!(press(&mut state, keys), Some(Action::Quit));
+        assert_eq!(press(&mut state, keys), Some(KeyAction::Quit));
     }
     let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
     press(&mut state, "?");
-    assert_eq!(state.key(control_c), Some(Action::Quit), "in a dialog too");
+    assert_eq!(state.key(control_c), Some(KeyAction::Quit), "in a dialog too");
 }
 
 #[test]
 fn a_session_is_ended_only_with_a_reason_and_a_confirmation() {
-    let end = Some(Action::End { reason: "too long".to_owned() });
-    let prepare = Some(Action::PrepareEnd { pid: 11 });
+    let end = Some(KeyAction::End { reason: "too long".to_owned() });
+    let prepare = Some(KeyAction::PrepareEnd { pid: 11 });
     for (answer, expected) in
         [("yes\n", end), ("y\n", None), ("\n", None), ("no\n", None), ("\u{1b}", None)]
     {
@@ -236,7 +236,7 @@ fn a_session_is_ended_only_with_a_reason_and_a_confirmation() {
 
 #[test]
 fn sessions_are_explained() {
-    let snapshot = observation(0, sessions(), 0).snapshot;
+    let snapshot = sample(0, sessions(), 0).snapshot;
     let texts: Vec<String> =
         [11, 13, 14, 99].iter().map(|pid| explain(&snapshot, *pid).join("\n")).collect();
     insta::assert_snapshot!(texts.join("\n-----\n"));
@@ -268,7 +268,7 @@ fn a_long_chain_is_scrolled() {
         sessions
     };
     let mut state = TopState::default();
-    state.observe(Ok(observation(0, chain(51), 0)));
+    state.observe(Ok(sample(0, chain(51), 0)));
     for width in [40, 80] {
         let first = |text: &str| {
             let list = text.lines().skip_while(|line| !line.starts_with("SESSION")).skip(1);

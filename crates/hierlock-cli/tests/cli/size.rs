@@ -109,9 +109,9 @@ fn assert_well_formed(svg: &str) {
 }
 
 #[test]
-fn the_plot_in_the_docs_is_up_to_date() {
+fn the_chart_in_the_docs_is_up_to_date() {
     let place = TestDirectory::new();
-    let file = place.directory.path().join("plot.svg");
+    let file = place.directory.path().join("chart.svg");
     let text = size(&[&EXAMPLE[..], &["--svg", file.to_str().unwrap()]].concat());
     assert!(text.starts_with("5,000,000 ids"), "the text is printed too");
     let svg = fs::read_to_string(file).unwrap();
@@ -119,13 +119,13 @@ fn the_plot_in_the_docs_is_up_to_date() {
     let is_current = svg == fs::read_to_string(format!("{DOCS}/buckets.svg")).unwrap();
     assert!(is_current, "run: hierlock size {} --svg docs/buckets.svg", EXAMPLE.join(" "));
 
-    let output = hierlock(&["size", "--svg", "/nowhere/plot.svg"]).args(EXAMPLE).output().unwrap();
+    let output = hierlock(&["size", "--svg", "/nowhere/chart.svg"]).args(EXAMPLE).output().unwrap();
     assert_eq!(code(&output), Some(69));
     assert!(stdout(&output).is_empty());
 }
 
 #[test]
-fn plots_of_extreme_numbers_are_well_formed() {
+fn charts_of_extreme_numbers_are_well_formed() {
     for (held, buckets, curves) in [
         ("200", "1e7", 3),
         ("0", "1", 0),
@@ -159,7 +159,7 @@ fn the_table_in_the_docs_is_up_to_date() {
     let page = fs::read_to_string(format!("{DOCS}/provisioning.md")).unwrap();
     let rows = table_rows(&page, "\n## How many buckets\n");
     assert_eq!(rows.len(), 5);
-    // Returns the line of the plot for this number of buckets.
+    // Returns the line of the chart for this number of buckets.
     let line = |engine: &str, held: &str, buckets: &str| {
         let text = size_text(&["--ids", "5e6", "--held", held, "--engine", engine]);
         let line = text.lines().rfind(|line| line.split_whitespace().next() == Some(buckets));

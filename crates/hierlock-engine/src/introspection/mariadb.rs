@@ -7,7 +7,7 @@
 //! list, and the object that they wait for in their statements.
 
 use super::innodb_status::{self, InnodbLock, InnodbTransaction};
-use super::metadata::{MetadataLock, Namespace};
+use super::metadata::{MetadataLock, MetadataNamespace};
 use super::wait_list::WaitList;
 use super::{
     IncompleteLocks, IntrospectionQuery, LockKind, LockList, LockTarget, Result, ask_all,
@@ -185,7 +185,8 @@ impl IntrospectionQuery<'_, '_> {
         }
         for lock in self.metadata_locks().await? {
             // Every statement has locks of the other namespaces.
-            if self.scope.has(lock.owner) && !matches!(lock.namespace, Namespace::Other(_)) {
+            if self.scope.has(lock.owner) && !matches!(lock.namespace, MetadataNamespace::Other(_))
+            {
                 list.locks.push(lock.session_lock());
             }
         }
@@ -231,13 +232,13 @@ fn wait_key(transaction: &InnodbTransaction) -> Option<WaitKey> {
 fn metadata_lock(row: &CellRow) -> Option<MetadataLock> {
     let (namespace, schema, name) = match (cell(row, 1), cell(row, 2), cell(row, 3)) {
         // The plugin lists the key as the schema.
-        ("User lock", key, _) => (Namespace::User, "", key),
+        ("User lock", key, _) => (MetadataNamespace::User, "", key),
         (
             kind @ ("Schema metadata lock" | "Backup lock" | "Global read lock" | "Commit lock"),
             schema,
             name,
-        ) => (Namespace::Other(kind.to_owned()), schema, name),
-        (_, schema, name) => (Namespace::Object, schema, name),
+        ) => (MetadataNamespace::Other(kind.to_owned()), schema, name),
+        (_, schema, name) => (MetadataNamespace::Object, schema, name),
     };
     let (owner, mode) = (number_cell(row, 0)?, cell(row, 4).trim_start_matches("MDL_"));
     let [schema, name, mode] = [schema, name, mode].map(str::to_owned);
@@ -262,14 +263,14 @@ fn wanted_lock(
     };
     match state {
         "User lock" => {
-            let mut keys = by_others().filter(|lock| lock.namespace == Namespace::User);
+            let mut keys = by_others().filter(|lock| lock.namespace == MetadataNamespace::User);
             let key = keys.find(|lock| statement.contains(lock.name.as_str()));
             key.map(|lock| request(lock, "SHARED_NO_WRITE"))
         }
         "Waiting for table metadata lock" => {
             let mode = wanted_mode(&words);
             let is_named = |lock: &&MetadataLock| {
-                lock.namespace == Namespace::Object
+                lock.namespace == MetadataNamespace::Object
                     && words.has_name(&lock.name)
                     && (lock.schema == schema || words.has_name(&lock.schema))
             };
@@ -282,7 +283,7 @@ fn wanted_lock(
             let is_stop = |lock: &&MetadataLock| {
                 ["FTWRL", "BLOCK", "WAIT"].iter().any(|word| lock.mode.contains(word))
             };
-            let backup = Namespace::Other("Backup lock".to_owned());
+            let backup = MetadataNamespace::Other("Backup lock".to_owned());
             let backups = || by_others().filter(|lock| lock.namespace == backup);
             let stop = backups().find(is_stop).or_else(|| backups().next());
             stop.map(|lock| request(lock, "BACKUP_DML"))

@@ -6,7 +6,7 @@ use super::{LockKind, LockTarget, SessionLock};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MetadataLock {
     pub(super) owner: i64,
-    pub(super) namespace: Namespace,
+    pub(super) namespace: MetadataNamespace,
     pub(super) schema: String,
     pub(super) name: String,
     /// The mode, such as `SHARED_READ`.
@@ -15,7 +15,7 @@ pub(super) struct MetadataLock {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Namespace {
+pub(super) enum MetadataNamespace {
     /// A table, a routine, a trigger.
     Object,
     /// A user-level lock (GET_LOCK).
@@ -49,12 +49,12 @@ impl MetadataLock {
         let position = |mode: &str| MODES.iter().position(|(known, ..)| *known == mode);
         match &self.namespace {
             // There is one holder; the others wait for it alone.
-            Namespace::User => other.granted,
+            MetadataNamespace::User => other.granted,
             // Intention locks are compatible with each other; an exclusive lock is compatible with none.
-            Namespace::Other(_) => {
+            MetadataNamespace::Other(_) => {
                 other.granted && (self.mode != other.mode || self.mode == "EXCLUSIVE")
             }
-            Namespace::Object => {
+            MetadataNamespace::Object => {
                 let (Some(wanted), Some(held)) = (position(&self.mode), position(&other.mode))
                 else {
                     // The mode is of a newer server.
@@ -79,9 +79,11 @@ impl MetadataLock {
         let is_of_table = is_of_table(self) || blockers.iter().any(|lock| is_of_table(lock));
         let kind = if is_of_table { LockKind::Table } else { LockKind::Metadata };
         match &self.namespace {
-            Namespace::User => LockTarget::new(LockKind::Advisory, &self.name, &self.mode),
-            Namespace::Object => LockTarget::of_table(kind, &self.schema, &self.name, &self.mode),
-            Namespace::Other(word) => {
+            MetadataNamespace::User => LockTarget::new(LockKind::Advisory, &self.name, &self.mode),
+            MetadataNamespace::Object => {
+                LockTarget::of_table(kind, &self.schema, &self.name, &self.mode)
+            }
+            MetadataNamespace::Other(word) => {
                 let mut name = vec![word.to_lowercase(), self.schema.clone(), self.name.clone()];
                 name.retain(|part| !part.is_empty());
                 LockTarget::new(LockKind::Metadata, name.join(" "), &self.mode)
@@ -106,7 +108,7 @@ mod tests {
 
     fn lock(owner: i64, mode: &str, granted: bool) -> MetadataLock {
         let [schema, name, mode] = ["lab", "t", mode].map(str::to_owned);
-        MetadataLock { owner, namespace: Namespace::Object, schema, name, mode, granted }
+        MetadataLock { owner, namespace: MetadataNamespace::Object, schema, name, mode, granted }
     }
 
     #[test]
@@ -138,7 +140,8 @@ mod tests {
         let (held, wanted) = (lock(1, "SHARED_NO_READ_WRITE", true), lock(2, "SHARED_READ", false));
         assert_eq!(wanted.target(&[&held]).kind, LockKind::Table);
         assert_eq!(wanted.target(&[]).kind, LockKind::Metadata);
-        let user = MetadataLock { namespace: Namespace::User, schema: String::new(), ..wanted };
+        let user =
+            MetadataLock { namespace: MetadataNamespace::User, schema: String::new(), ..wanted };
         assert_eq!(user.target(&[]).to_string(), "advisory t, SHARED_READ");
     }
 }

@@ -1,6 +1,6 @@
 //! Introspection of MySQL, whose tables of locks and waits are live and complete.
 
-use super::metadata::{MetadataLock, Namespace};
+use super::metadata::{MetadataLock, MetadataNamespace};
 use super::wait_list::WaitList;
 use super::{
     IncompleteLocks, IntrospectionQuery, IntrospectionScope, LockKind, LockList, LockTarget,
@@ -117,7 +117,8 @@ impl IntrospectionQuery<'_, '_> {
         let metadata = self.session.cells(&sql).await?;
         // Every statement has these, on all containers of its tables.
         let is_noise = |lock: &MetadataLock| {
-            matches!(lock.namespace, Namespace::Other(_)) && lock.mode == "INTENTION_EXCLUSIVE"
+            matches!(lock.namespace, MetadataNamespace::Other(_))
+                && lock.mode == "INTENTION_EXCLUSIVE"
         };
         let metadata = metadata.iter().filter_map(metadata_lock).filter(|lock| !is_noise(lock));
         locks.extend(metadata.map(|lock| lock.session_lock()));
@@ -149,9 +150,9 @@ impl IntrospectionQuery<'_, '_> {
 
 fn metadata_lock(row: &CellRow) -> Option<MetadataLock> {
     let namespace = match cell(row, 1) {
-        "TABLE" | "FUNCTION" | "PROCEDURE" | "TRIGGER" | "EVENT" => Namespace::Object,
-        "USER LEVEL LOCK" => Namespace::User,
-        other => Namespace::Other(other.to_owned()),
+        "TABLE" | "FUNCTION" | "PROCEDURE" | "TRIGGER" | "EVENT" => MetadataNamespace::Object,
+        "USER LEVEL LOCK" => MetadataNamespace::User,
+        other => MetadataNamespace::Other(other.to_owned()),
     };
     let [schema, name, mode] = [2, 3, 4].map(|column| cell(row, column).to_owned());
     let (owner, granted) = (number_cell(row, 0)?, cell(row, 5) == "GRANTED");

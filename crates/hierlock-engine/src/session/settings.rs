@@ -12,7 +12,7 @@
 //! on.
 
 use crate::Dialect;
-use SettingValue::{Fixed, LockWaitTimeout, ServerDefault, SilenceMillis, SilenceSeconds};
+use SettingRule::{Fixed, LockWaitTimeout, ServerDefault, SilenceMillis, SilenceSeconds};
 use std::time::Duration;
 
 /// The purpose of a session.
@@ -27,7 +27,7 @@ pub enum Purpose {
 }
 
 #[derive(Clone, Copy)]
-enum SettingValue {
+enum SettingRule {
     Fixed(&'static str),
     /// [`SessionSettings::lock_wait_timeout`].
     LockWaitTimeout,
@@ -40,13 +40,13 @@ enum SettingValue {
 }
 
 /// The settings of an engine, each with its value per [`Purpose`].
-type SettingsTable = [(&'static str, [SettingValue; 3])];
+type SettingsTable = [(&'static str, [SettingRule; 3])];
 
-const fn all(value: &'static str) -> [SettingValue; 3] {
+const fn all(value: &'static str) -> [SettingRule; 3] {
     [Fixed(value); 3]
 }
 
-const fn limit(lock: SettingValue, control: &'static str) -> [SettingValue; 3] {
+const fn limit(lock: SettingRule, control: &'static str) -> [SettingRule; 3] {
     [lock, Fixed(control), ServerDefault]
 }
 

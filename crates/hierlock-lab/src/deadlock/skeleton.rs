@@ -4,7 +4,7 @@
 use super::statement::{StatementParts, one_line};
 use super::tables::{GuessedTable, is_same_value, key_values, quoted};
 use super::{driver, locks};
-use crate::observation::{Answer, Failure, FailureKind, Observation, SessionName, Wait};
+use crate::observation::{Answer, Failure, FailureKind, Observation, SessionName, SessionWait};
 use crate::place::{Engine, Place};
 use crate::record::{BlockingLock, Deadlock, Record, StepRecord, WaitEdge, WaitEnd};
 use crate::scenario::Scenario;
@@ -328,7 +328,7 @@ impl<'a> DeadlockSkeleton<'a> {
         if step.expected.is_empty() {
             return Observation::Done(Answer::default());
         }
-        Observation::Blocked(Wait {
+        Observation::Blocked(SessionWait {
             waiter: member_name(step.member),
             blockers: member.waits_for.map(member_name).into_iter().collect(),
             has_outside_blocker: false,

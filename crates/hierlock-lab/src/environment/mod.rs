@@ -29,7 +29,7 @@ pub(crate) use server::TestServer;
 pub(crate) use tree_database::{TreeDatabases, TreeSpec};
 
 use crate::lock_history::IncompleteLocks;
-use crate::observation::{Answer, Failure, Lock, SessionName, Wait};
+use crate::observation::{Answer, Failure, Lock, SessionName, SessionWait};
 use crate::place::Engine;
 use crate::record::Cycle;
 use crate::scenario::{Action, Case};
@@ -84,7 +84,7 @@ impl ProbeIntervals {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LockList {
+pub(crate) struct CaseLocks {
     pub(crate) locks: Vec<Lock>,
     /// The sessions whose locks are not all listed, with the reason.
     pub(crate) incomplete: IncompleteLocks,
@@ -172,7 +172,7 @@ impl CaseEnvironment {
     ///
     /// # Cancel safety
     /// This future and those of `locks` and `deadlock` may be dropped: the query runs to its end.
-    pub(crate) async fn waits(&self) -> LabResult<Vec<Wait>> {
+    pub(crate) async fn waits(&self) -> LabResult<Vec<SessionWait>> {
         let mut waits = self.tree.as_ref().map(TreeSessions::waits).unwrap_or_default();
         if let Some(database) = &self.database {
             let mut others = database.waits().await?;
@@ -182,10 +182,10 @@ impl CaseEnvironment {
         Ok(waits)
     }
 
-    pub(crate) async fn locks(&self) -> LabResult<LockList> {
+    pub(crate) async fn locks(&self) -> LabResult<CaseLocks> {
         let mut list = match &self.database {
             Some(database) => database.locks().await?,
-            None => LockList::default(),
+            None => CaseLocks::default(),
         };
         if let Some(tree) = &self.tree {
             list.locks.splice(0..0, tree.locks());

@@ -4,8 +4,8 @@ use super::connection::LabConnection;
 use super::namespace::Namespace;
 use super::prepared_transactions::PreparedTransactions;
 use super::server::TestServer;
-use super::{LabResult, LockList, settings};
-use crate::observation::{Failure, Lock, SessionName, Wait};
+use super::{CaseLocks, LabResult, settings};
+use crate::observation::{Failure, Lock, SessionName, SessionWait};
 use crate::record::{BlockingLock, Cycle, WaitEdge};
 use hierlock_engine::Dialect;
 use hierlock_engine::introspection::{
@@ -58,7 +58,7 @@ impl Observer {
         }
     }
 
-    pub(super) async fn waits(&mut self) -> LabResult<Vec<Wait>> {
+    pub(super) async fn waits(&mut self) -> LabResult<Vec<SessionWait>> {
         let scope = self.scope();
         let mut session = self.connection.lend().await?;
         let waits = self.introspection.lock_waits(&mut session, &scope).await;
@@ -72,7 +72,7 @@ impl Observer {
         youngest.map_or(Duration::ZERO, |waited| after.saturating_sub(waited))
     }
 
-    pub(super) async fn locks(&mut self) -> LabResult<LockList> {
+    pub(super) async fn locks(&mut self) -> LabResult<CaseLocks> {
         let row_locks_schema = self.row_locks_schema().await?;
         let scope = IntrospectionScope { row_locks_schema, ..self.scope() };
         let mut session = self.connection.lend().await?;
@@ -136,24 +136,30 @@ impl SessionNames {
     }
 
     /// Returns the waits of the case, in the order of names.
-    fn waits(&self, waits: Vec<LockWait>) -> Vec<Wait> {
-        let mut waits: Vec<Wait> = waits.into_iter().filter_map(|wait| self.wait(wait)).collect();
+    fn waits(&self, waits: Vec<LockWait>) -> Vec<SessionWait> {
+        let mut waits: Vec<SessionWait> =
+            waits.into_iter().filter_map(|wait| self.wait(wait)).collect();
         waits.sort_by(|a, b| a.waiter.cmp(&b.waiter));
         waits
     }
 
-    fn wait(&self, wait: LockWait) -> Option<Wait> {
+    fn wait(&self, wait: LockWait) -> Option<SessionWait> {
         let waiter = self.names.get(&wait.waiter)?.clone();
         let name = |pid: &i64| self.names.get(pid);
         let blockers: BTreeSet<SessionName> =
             wait.blockers.iter().filter_map(name).cloned().collect();
         let has_outside_blocker = wait.blockers.iter().any(|pid| name(pid).is_none());
         let target = wait.wanted.map(|target| self.locked_object(target));
-        Some(Wait { waiter, blockers: blockers.into_iter().collect(), has_outside_blocker, target })
+        Some(SessionWait {
+            waiter,
+            blockers: blockers.into_iter().collect(),
+            has_outside_blocker,
+            target,
+        })
     }
 
     /// Returns the locks of the case, in the order of names.
-    fn locks(&self, list: introspection::LockList) -> LockList {
+    fn locks(&self, list: introspection::LockList) -> CaseLocks {
         let lock = |lock: introspection::SessionLock| {
             let session = self.names.get(&lock.session)?.clone();
             Some(Lock { session, target: self.locked_object(lock.target), granted: lock.granted })
@@ -167,7 +173,7 @@ impl SessionNames {
             let names = self.names.iter().filter(|(pid, _)| is_affected(pid));
             incomplete.extend(names.map(|(_, name)| (name.clone(), gap.reason.clone())));
         }
-        LockList { locks, incomplete }
+        CaseLocks { locks, incomplete }
     }
 
     /// Returns the cycle of a deadlock, if all its sessions are of the case.

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::{Mutex, oneshot};
 
-pub(super) struct Session {
+pub(super) struct LabSession {
     pub(super) pid: i64,
     /// PostgreSQL: the time from the beginning of a wait to its check for a deadlock; else zero.
     pub(super) deadlock_timeout: Duration,
@@ -25,7 +25,7 @@ pub(super) struct Session {
     is_cancelled: Arc<AtomicBool>,
 }
 
-impl Session {
+impl LabSession {
     pub(super) async fn open(
         address: &ServerAddress,
         settings: &[SettingValue],

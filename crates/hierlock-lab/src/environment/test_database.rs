@@ -1,8 +1,8 @@
 //! The database of a case on a server: its sessions are connections, and one more connection observes them.
 //!
 //! ```text
-//!   begin ─► Session ─task─► connection ─►┐
-//!   begin ─► Session ─task─► connection ─►│ server, in a namespace of the case's own
+//!   begin ─► LabSession ─task─► connection ─►┐
+//!   begin ─► LabSession ─task─► connection ─►│ server, in a namespace of the case's own
 //!   waits, locks, deadlock, cancel ─► Observer ─►┘
 //! ```
 //!
@@ -15,10 +15,10 @@ use super::observer::Observer;
 use super::prepared_transactions::PreparedTransactions;
 use super::requirements::Requirements;
 use super::server::TestServer;
-use super::session::Session;
-use super::{CYCLE_LIMIT, LabError, LabResult, LockList, Reply, SET_UP_LIMIT, settings};
+use super::session::LabSession;
+use super::{CYCLE_LIMIT, CaseLocks, LabError, LabResult, Reply, SET_UP_LIMIT, settings};
 use crate::lock_history::same_place;
-use crate::observation::{Failure, FailureKind, LockKind, SessionName, Wait};
+use crate::observation::{Failure, FailureKind, LockKind, SessionName, SessionWait};
 use crate::record::Cycle;
 use crate::runner::wait_graph::LastWaits;
 use crate::scenario::{Case, SettingValue, Statement};
@@ -36,7 +36,7 @@ const CANCEL_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 pub(crate) struct TestDatabase {
     pub(super) server: Arc<TestServer>,
-    pub(super) sessions: BTreeMap<SessionName, Session>,
+    pub(super) sessions: BTreeMap<SessionName, LabSession>,
     last_waits: StdMutex<LastWaits>,
     pub(super) observer: Arc<Mutex<Observer>>,
     teardown: Vec<Statement>,
@@ -112,8 +112,9 @@ impl TestDatabase {
         for (name, settings) in sessions {
             let (name, settings, address) = (name.clone(), settings.clone(), address.clone());
             let prepared = self.guard.prepared.clone();
-            opening
-                .spawn(async move { (name, Session::open(&address, &settings, prepared).await) });
+            opening.spawn(
+                async move { (name, LabSession::open(&address, &settings, prepared).await) },
+            );
         }
         let mut result = Ok(());
         while let Some(opened) = opening.join_next().await {
@@ -155,7 +156,7 @@ impl TestDatabase {
         all.max().unwrap_or_default()
     }
 
-    fn session(&self, name: &SessionName) -> LabResult<&Session> {
+    fn session(&self, name: &SessionName) -> LabResult<&LabSession> {
         self.sessions.get(name).ok_or_else(|| LabError(format!("there is no session {name}")))
     }
 
@@ -186,7 +187,7 @@ impl TestDatabase {
         }
     }
 
-    pub(super) async fn waits(&self) -> LabResult<Vec<Wait>> {
+    pub(super) async fn waits(&self) -> LabResult<Vec<SessionWait>> {
         let timeout = self.deadlock_timeout();
         let query = move |mut observer: OwnedMutexGuard<Observer>| async move {
             let waits = observer.waits().await?;
@@ -199,7 +200,7 @@ impl TestDatabase {
         Ok(waits)
     }
 
-    pub(super) async fn locks(&self) -> LabResult<LockList> {
+    pub(super) async fn locks(&self) -> LabResult<CaseLocks> {
         self.observe(|mut observer| async move { observer.locks().await }).await
     }
 

@@ -3,7 +3,7 @@
 
 use super::Reply;
 use crate::observation::{
-    Answer, Failure, FailureKind, Lock, LockKind, LockTarget, SessionName, Wait,
+    Answer, Failure, FailureKind, Lock, LockKind, LockTarget, SessionName, SessionWait,
 };
 use crate::scenario::{LockAction, LockRequest};
 use hierlock::{Error, Guard, Hierlock, Holder};
@@ -58,7 +58,7 @@ impl TreeSessions {
         reply
     }
 
-    pub(super) fn waits(&self) -> Vec<Wait> {
+    pub(super) fn waits(&self) -> Vec<SessionWait> {
         let holders = self.locks.holders();
         let names: HashMap<u64, SessionName> =
             holders.iter().filter_map(|holder| Some((holder.id, session_name(holder)?))).collect();
@@ -66,7 +66,7 @@ impl TreeSessions {
             let wait = holder.waits.as_ref()?;
             let blockers: BTreeSet<_> =
                 wait.blocked_by.iter().filter_map(|id| names.get(id).cloned()).collect();
-            Some(Wait {
+            Some(SessionWait {
                 waiter: session_name(holder)?,
                 has_outside_blocker: wait.blocked_by.iter().any(|id| !names.contains_key(id)),
                 blockers: blockers.into_iter().collect(),

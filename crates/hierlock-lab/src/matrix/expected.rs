@@ -1,7 +1,7 @@
 //! The expected outcome of a pair, from the documented rules. Does not use the library, so that the two can disagree.
 
 use super::report::PairOutcome;
-use super::tree::Node;
+use super::tree::TreeNode;
 use crate::place::{Engine, Place};
 use hierlock::Mode::{self, Exclusive, Shared, Update};
 use hierlock::sql::Strategy;
@@ -27,7 +27,7 @@ impl Abilities {
         }
     }
 
-    fn rounded(self, node: &Node, mode: Mode) -> Mode {
+    fn rounded(self, node: &TreeNode, mode: Mode) -> Mode {
         match (self, mode) {
             (Self::Everywhere, mode) => mode,
             _ if !node.is_leaf() => Exclusive,
@@ -44,10 +44,14 @@ impl Abilities {
 ///    update lock; nothing is compatible with an exclusive lock.
 /// 3. An update or exclusive lock below a node changes data that a reader of the node reads. So only shared locks
 ///    are compatible with a shared or update lock above them.
-pub(super) fn expected(place: Place, held: (&Node, Mode), requested: (&Node, Mode)) -> PairOutcome {
+pub(super) fn expected(
+    place: Place,
+    held: (&TreeNode, Mode),
+    requested: (&TreeNode, Mode),
+) -> PairOutcome {
     let Some(at) = held.0.upper(requested.0) else { return PairOutcome::Granted };
     let abilities = Abilities::of(place);
-    let effective_mode = |(node, mode): (&Node, Mode)| abilities.rounded(node, mode);
+    let effective_mode = |(node, mode): (&TreeNode, Mode)| abilities.rounded(node, mode);
     let compatible = if held.0 == requested.0 {
         matches!(
             (effective_mode(held), effective_mode(requested)),

@@ -10,15 +10,15 @@
 use super::MatrixOptions;
 use super::expected::expected;
 use super::report::{MatrixBoard, MatrixCell, ModePair, PairOutcome};
-use super::tree::Node;
+use super::tree::TreeNode;
 use crate::environment::{CaseEnvironment, LabError, TreeSpec};
 use crate::lab::{Lab, RunEvent};
 use crate::observation::{LockKind, Observation, SessionName};
 use crate::place::Place;
 use crate::record::{Record, Verdict, WaitEnd};
 use crate::scenario::{
-    Action, Case, Expectation, ExpectedOutcome, LockAction, LockRequest, Scenario, SessionSelector,
-    Step,
+    Action, Case, Expectation, ExpectedOutcome, LockAction, LockRequest, Scenario, ScenarioStep,
+    SessionSelector,
 };
 use crate::verdict::predicate;
 use hierlock::{Buckets, Mode, Target};
@@ -30,7 +30,7 @@ use std::time::Instant;
 const MIN_BUCKETS: u32 = 1009;
 
 /// A node of the matrix, and its name for the library.
-type NodeTarget = (Node, Target);
+type NodeTarget = (TreeNode, Target);
 
 /// Runs all pairs at one place, one after the other, in one environment.
 pub(super) async fn run_place(
@@ -118,17 +118,17 @@ fn steps(
     (requested, request): &NodeTarget,
     modes: ModePair,
     expected: &PairOutcome,
-) -> Vec<Step> {
-    let lock = |node: &Node, target: &Target, mode: Mode| {
+) -> Vec<ScenarioStep> {
+    let lock = |node: &TreeNode, target: &Target, mode: Mode| {
         let request = LockRequest { mode, targets: vec![target.clone()], within: None };
         Action::Lock(LockAction::Lock(request), format!("lock {mode} {node}"))
     };
     let release = || Action::Lock(LockAction::Release, "release".to_owned());
     let mut steps = vec![
-        Step::new(1, holder(), lock(held, hold, modes.held)),
-        Step::new(2, requester(), lock(requested, request, modes.requested)),
-        Step::new(3, holder(), release()),
-        Step::new(4, requester(), release()),
+        ScenarioStep::new(1, holder(), lock(held, hold, modes.held)),
+        ScenarioStep::new(2, requester(), lock(requested, request, modes.requested)),
+        ScenarioStep::new(3, holder(), release()),
+        ScenarioStep::new(4, requester(), release()),
     ];
     if let PairOutcome::Blocked { at } = expected {
         let by = vec![SessionSelector::Session(holder())];
@@ -168,8 +168,8 @@ fn outcome(record: &Record) -> PairOutcome {
     }
 }
 
-fn node_targets(nodes: &[Node]) -> Result<Vec<NodeTarget>, LabError> {
-    let target = |node: &Node| Ok((node.clone(), node.to_string().parse().map_err(lab_error)?));
+fn node_targets(nodes: &[TreeNode]) -> Result<Vec<NodeTarget>, LabError> {
+    let target = |node: &TreeNode| Ok((node.clone(), node.to_string().parse().map_err(lab_error)?));
     nodes.iter().map(target).collect()
 }
 

@@ -1,6 +1,6 @@
 //! The observed outcomes of all pairs. As JSON through serde.
 
-use super::tree::{Node, TreeSize};
+use super::tree::{TreeNode, TreeSize};
 use super::{MatrixError, MatrixOptions};
 use crate::environment::LabError;
 use crate::group::group_by;
@@ -43,8 +43,8 @@ impl fmt::Display for PairOutcome {
 /// One ordered pair of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MatrixCell {
-    pub(crate) held: Node,
-    pub(crate) requested: Node,
+    pub(crate) held: TreeNode,
+    pub(crate) requested: TreeNode,
     pub(crate) expected: PairOutcome,
     pub seen: PairOutcome,
 }

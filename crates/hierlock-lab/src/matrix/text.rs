@@ -1,7 +1,7 @@
 //! The matrix for a terminal: a triangle if both halves are equal, else the square.
 
 use super::report::{MatrixBoard, MatrixCell, MatrixCounts, MatrixReport, PairOutcome};
-use super::tree::Node;
+use super::tree::TreeNode;
 use crate::report::{BOLD, DIM, FAILURE, SUCCESS, TerminalText, duration};
 use crate::text::count;
 use anstyle::{Ansi256Color, Style};
@@ -12,7 +12,7 @@ const LABEL_WIDTH: usize = 15;
 const MAX_LISTED: usize = 12;
 const MAX_LIST_WIDTH: usize = 88;
 /// The style and text of a wait at a user, an account or a resource.
-const WAITS: [(Style, &str); Node::LEVELS] = [
+const WAITS: [(Style, &str); TreeNode::LEVELS] = [
     (Ansi256Color(166).on_default(), "██"),
     (Ansi256Color(208).on_default(), "▓▓"),
     (Ansi256Color(221).on_default(), "▒▒"),
@@ -44,7 +44,7 @@ impl MatrixReport {
     }
 }
 
-fn board(out: &mut TerminalText, group: &[&MatrixBoard], nodes: &[Node]) {
+fn board(out: &mut TerminalText, group: &[&MatrixBoard], nodes: &[TreeNode]) {
     let board = group[0];
     out.push_styled(BOLD, board.modes);
     if group.len() == 1 {
@@ -94,7 +94,7 @@ fn place_list(out: &mut TerminalText, group: &[&MatrixBoard]) {
 }
 
 /// Writes the nodes of the columns, each a line below its parent.
-fn header(out: &mut TerminalText, nodes: &[Node]) {
+fn header(out: &mut TerminalText, nodes: &[TreeNode]) {
     for (level, corner) in ["  requested →", "", "  held ↓"].into_iter().enumerate() {
         out.push(format!("{corner:LABEL_WIDTH$}"));
         for node in nodes {
@@ -106,7 +106,7 @@ fn header(out: &mut TerminalText, nodes: &[Node]) {
 }
 
 /// Returns the space before a column: users are separated.
-fn gap(node: &Node, nodes: &[Node]) -> &'static str {
+fn gap(node: &TreeNode, nodes: &[TreeNode]) -> &'static str {
     if node.level() == 0 && *node != nodes[0] { " " } else { "" }
 }
 
@@ -129,7 +129,7 @@ fn cell_sign(cell: &MatrixCell) -> (Style, &'static str) {
 }
 
 pub(super) fn level_of(path: &str) -> usize {
-    path.matches('/').count().min(Node::LEVELS - 1)
+    path.matches('/').count().min(TreeNode::LEVELS - 1)
 }
 
 fn disagreements(out: &mut TerminalText, board: &MatrixBoard) {

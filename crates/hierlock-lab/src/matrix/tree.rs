@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The first letter of the IDs of each level: `u1/a1/r1`.
-const LETTERS: [char; Node::LEVELS] = ['u', 'a', 'r'];
+const LETTERS: [char; TreeNode::LEVELS] = ['u', 'a', 'r'];
 
 /// The number of users, of accounts per user, and of resources per account.
 ///
@@ -61,14 +61,14 @@ impl TreeSize {
     }
 
     /// Returns all nodes, each before its descendants.
-    pub(crate) fn nodes(self) -> Vec<Node> {
+    pub(crate) fn nodes(self) -> Vec<TreeNode> {
         let mut nodes = Vec::new();
         for user in 1..=self.users {
-            nodes.push(Node(vec![user]));
+            nodes.push(TreeNode(vec![user]));
             for account in 1..=self.accounts {
-                nodes.push(Node(vec![user, account]));
+                nodes.push(TreeNode(vec![user, account]));
                 let resources = 1..=self.resources;
-                nodes.extend(resources.map(|resource| Node(vec![user, account, resource])));
+                nodes.extend(resources.map(|resource| TreeNode(vec![user, account, resource])));
             }
         }
         nodes
@@ -95,9 +95,9 @@ impl FromStr for TreeSize {
 
 /// A node: the numbers of the IDs from the root on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Node(Vec<usize>);
+pub(crate) struct TreeNode(Vec<usize>);
 
-impl Node {
+impl TreeNode {
     pub(crate) const LEVELS: usize = 3;
 
     /// Returns the level; 0 for a user.
@@ -115,21 +115,21 @@ impl Node {
     }
 
     /// Returns the upper of two nodes, if they are the same or one is an ancestor of the other.
-    pub(crate) fn upper<'a>(&'a self, other: &'a Node) -> Option<&'a Node> {
+    pub(crate) fn upper<'a>(&'a self, other: &'a TreeNode) -> Option<&'a TreeNode> {
         let is_upper = self.0.len() <= other.0.len();
         let (upper, lower) = if is_upper { (self, other) } else { (other, self) };
         lower.0.starts_with(&upper.0).then_some(upper)
     }
 }
 
-impl fmt::Display for Node {
+impl fmt::Display for TreeNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ids = LETTERS.iter().zip(&self.0).map(|(letter, number)| format!("{letter}{number}"));
         f.pad(&join(ids, "/"))
     }
 }
 
-serialize_as_text!(TreeSize, Node);
+serialize_as_text!(TreeSize, TreeNode);
 
 #[cfg(test)]
 mod tests {
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn nodes_are_listed_before_their_descendants() {
         let nodes = TreeSize { users: 1, accounts: 2, resources: 1 }.nodes();
-        let paths: Vec<String> = nodes.iter().map(Node::to_string).collect();
+        let paths: Vec<String> = nodes.iter().map(TreeNode::to_string).collect();
         assert_eq!(paths, ["u1", "u1/a1", "u1/a1/r1", "u1/a2", "u1/a2/r1"]);
         assert_eq!(nodes[2].id(), "r1");
         assert!(nodes[2].is_leaf() && !nodes[1].is_leaf());
@@ -181,7 +181,7 @@ mod tests {
             ("u1", "u2/a1", None),
         ] {
             for (a, b) in [(a, b), (b, a)] {
-                let seen = find(a).upper(find(b)).map(Node::to_string);
+                let seen = find(a).upper(find(b)).map(TreeNode::to_string);
                 assert_eq!(seen.as_deref(), upper, "{a} {b}");
             }
         }

@@ -1,7 +1,7 @@
 //! Draws a deadlock that a server has reported: the wait-for graph, and the statement of each session.
 
 use super::display::{one_line, truncate, wrap};
-use super::wait_graph::{SESSION_COLOURS, WaitGraph};
+use super::wait_graph::{SESSION_COLOURS, WaitGraphPicture};
 use crate::deadlock::{DeadlockSkeleton, member_name};
 use askama::Template;
 use hierlock_engine::Dialect;
@@ -20,7 +20,7 @@ const LINE_HEIGHT: f64 = 16.0;
 struct DeadlockPicture {
     title: String,
     description: String,
-    graph: WaitGraph,
+    graph: WaitGraphPicture,
     height: f64,
     sessions: Vec<SessionText>,
 }
@@ -41,7 +41,7 @@ impl DeadlockSkeleton<'_> {
         let (dump, cycle) = (self.dump, self.cycle());
         let names: Vec<_> = (0..dump.members.len()).map(member_name).collect();
         let victim = dump.victim.map(|victim| &names[victim]);
-        let graph = WaitGraph::new(&cycle, victim, &names.iter().collect::<Vec<_>>())?;
+        let graph = WaitGraphPicture::new(&cycle, victim, &names.iter().collect::<Vec<_>>())?;
         let mut y = HEADER_HEIGHT + graph.height + SESSION_HEIGHT;
         let sessions =
             dump.members.iter().zip(&names).enumerate().map(|(index, (member, name))| {

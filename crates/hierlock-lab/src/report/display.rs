@@ -1,7 +1,7 @@
 //! The texts that all reports use for the parts of a record, in the syntax of scenario files so that they can be
 //! copied.
 
-use crate::observation::{Answer, Failure, FailureKind, LockTarget, Observation, Wait};
+use crate::observation::{Answer, Failure, FailureKind, LockTarget, Observation, SessionWait};
 use crate::record::{Record, StepRecord, Verdict};
 use crate::scenario::quoted;
 use crate::text::{join, listed};
@@ -187,7 +187,7 @@ fn cell(value: &Option<String>) -> String {
 }
 
 /// Returns `blocked by A and B on row 1 of numbers (PRIMARY), X`.
-pub(crate) fn wait(wait: &Wait) -> String {
+pub(crate) fn wait(wait: &SessionWait) -> String {
     let mut text = "blocked".to_owned();
     if !wait.blockers.is_empty() {
         text += &format!(" by {}", listed(&wait.blockers, "and"));

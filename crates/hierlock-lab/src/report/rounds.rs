@@ -4,7 +4,7 @@ use super::display;
 use super::grouping::{Rounds, by_case};
 use super::transcript::wake_ups;
 use crate::group::group_by;
-use crate::observation::{Observation, SessionName, Wait};
+use crate::observation::{Observation, SessionName, SessionWait};
 use crate::record::{Record, Report};
 use crate::text::count;
 use std::cmp::Reverse;
@@ -140,7 +140,7 @@ fn outcome(record: &Record, index: usize) -> String {
 fn comparable_text(observation: &Observation) -> String {
     let Observation::Blocked(wait) = observation else { return display::observation(observation) };
     let kind = wait.target.as_ref().map(|object| format!(" on {}", object.kind.name()));
-    display::wait(&Wait { target: None, ..wait.clone() }) + &kind.unwrap_or_default()
+    display::wait(&SessionWait { target: None, ..wait.clone() }) + &kind.unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -13,14 +13,14 @@ const LINE_HEIGHT: f64 = 15.0;
 
 type Point = (f64, f64);
 
-pub(super) struct WaitGraph {
+pub(super) struct WaitGraphPicture {
     pub(super) width: f64,
     pub(super) height: f64,
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<GraphNode>,
     pub(super) edges: Vec<Edge>,
 }
 
-pub(super) struct Node {
+pub(super) struct GraphNode {
     pub(super) name: String,
     pub(super) colour: usize,
     pub(super) x: f64,
@@ -42,7 +42,7 @@ pub(super) struct Label {
     pub(super) lines: Vec<String>,
 }
 
-impl WaitGraph {
+impl WaitGraphPicture {
     /// Draws a cycle, in which each session waits for the next and the last for the first. `names` are all sessions of the
     /// run, so that a session has the same colour in every picture. Returns None for fewer than two sessions.
     pub(super) fn new(
@@ -64,7 +64,7 @@ impl WaitGraph {
             let angle = first + TAU * (i % n) as f64 / n as f64;
             (centre.0 + radius * angle.cos(), centre.1 + radius * angle.sin())
         };
-        let nodes = cycle.iter().enumerate().map(|(i, link)| Node {
+        let nodes = cycle.iter().enumerate().map(|(i, link)| GraphNode {
             name: truncate(link.waiter.as_str(), 6),
             colour: names.iter().position(|name| **name == link.waiter).unwrap_or(i)
                 % SESSION_COLOURS,
@@ -76,7 +76,7 @@ impl WaitGraph {
             let wants = link.wants.as_ref().map(locked_object).unwrap_or_default();
             Edge::new(at(i), at(i + 1), centre, n == 2, &wants)
         });
-        Some(WaitGraph { width, height, nodes: nodes.collect(), edges: edges.collect() })
+        Some(WaitGraphPicture { width, height, nodes: nodes.collect(), edges: edges.collect() })
     }
 }
 
@@ -154,7 +154,8 @@ mod tests {
         for record in [cycle(Engine::Mysql, "B"), ring()] {
             let deadlock = &record.deadlocks[0];
             let victim = Some(&deadlock.victim);
-            let graph = WaitGraph::new(&deadlock.circle, victim, &sessions(&record)).unwrap();
+            let graph =
+                WaitGraphPicture::new(&deadlock.circle, victim, &sessions(&record)).unwrap();
             assert_eq!(graph.nodes.len(), deadlock.circle.len());
             assert_eq!(graph.edges.len(), graph.nodes.len());
             assert_eq!(graph.nodes.iter().filter(|node| node.victim.is_some()).count(), 1);

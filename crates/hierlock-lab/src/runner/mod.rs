@@ -22,9 +22,9 @@ pub(crate) mod wait_graph;
 
 use crate::environment::{CaseEnvironment, LabError};
 use crate::lock_history::{IncompleteLocks, LockHistory};
-use crate::observation::{Failure, FailureKind, Lock, Observation, SessionName, Wait};
+use crate::observation::{Failure, FailureKind, Lock, Observation, SessionName, SessionWait};
 use crate::record::{Deadlock, Record, StepRecord, Verdict, WaitCycle, WaitEnd};
-use crate::scenario::{Action, Case, ExpectedOutcome, Step};
+use crate::scenario::{Action, Case, ExpectedOutcome, ScenarioStep};
 use crate::text::join;
 use crate::verdict::{DeadlockPair, ObservedStep, difference, predicate};
 use settle::{EndedStep, Goal, PendingStep, PendingSteps, SettleOutcome, same_wait, settle};
@@ -90,7 +90,7 @@ struct CaseRun<'a> {
     incomplete: Vec<IncompleteLocks>,
     pair: Option<DeadlockPair>,
     /// The waits in cycles that the server does not resolve.
-    unresolved: Vec<Wait>,
+    unresolved: Vec<SessionWait>,
 }
 
 /// The deadlock victims of a step, or the reason why the case cannot continue, in a sentence.
@@ -98,8 +98,8 @@ type StepResult = Result<Vec<SessionName>, String>;
 
 impl CaseRun<'_> {
     /// Runs a step and judges it; returns its index.
-    async fn step(&mut self, step: &Step) -> Result<usize, String> {
-        let Step { line, session: selector, .. } = step;
+    async fn step(&mut self, step: &ScenarioStep) -> Result<usize, String> {
+        let ScenarioStep { line, session: selector, .. } = step;
         let session =
             DeadlockPair::resolve(self.pair.as_ref(), selector).cloned().ok_or_else(|| {
                 format!("line {line}: there was no deadlock of two, so nobody is the {selector}")
@@ -114,7 +114,7 @@ impl CaseRun<'_> {
     }
 
     /// Observes the session's last step again; returns the deadlock victims.
-    async fn inspect(&mut self, step: &Step, session: &SessionName) -> StepResult {
+    async fn inspect(&mut self, step: &ScenarioStep, session: &SessionName) -> StepResult {
         let last = *self.last.get(session).ok_or_else(|| {
             format!("line {}: {session} has done nothing that could be looked at", step.line)
         })?;
@@ -139,7 +139,12 @@ impl CaseRun<'_> {
         Ok(victims)
     }
 
-    async fn execute(&mut self, step: &Step, session: &SessionName, text: &str) -> StepResult {
+    async fn execute(
+        &mut self,
+        step: &ScenarioStep,
+        session: &SessionName,
+        text: &str,
+    ) -> StepResult {
         let before = self.current_waits();
         if let Some(pending) = self.unfinished.get(session) {
             let since = self.record.steps[pending.step].line;
@@ -160,7 +165,12 @@ impl CaseRun<'_> {
     }
 
     /// Waits until every session is idle or waits, and completes the last record; returns the deadlock victims.
-    async fn settle(&mut self, step: &Step, session: &SessionName, before: &[Wait]) -> StepResult {
+    async fn settle(
+        &mut self,
+        step: &ScenarioStep,
+        session: &SessionName,
+        before: &[SessionWait],
+    ) -> StepResult {
         let index = self.record.steps.len() - 1;
         let goal = Goal {
             limit: self.case.limit,
@@ -221,8 +231,9 @@ impl CaseRun<'_> {
     }
 
     /// Records each cycle that the server does not resolve, once.
-    fn record_cycles(&mut self, step: usize, unresolved: Vec<Wait>) {
-        let is_known = |wait: &Wait| self.unresolved.iter().any(|known| same_wait(known, wait));
+    fn record_cycles(&mut self, step: usize, unresolved: Vec<SessionWait>) {
+        let is_known =
+            |wait: &SessionWait| self.unresolved.iter().any(|known| same_wait(known, wait));
         let mut recorded: Vec<SessionName> = Vec::new();
         for wait in unresolved.iter().filter(|wait| !is_known(wait)) {
             if recorded.contains(&wait.waiter) {
@@ -242,7 +253,7 @@ impl CaseRun<'_> {
         step: usize,
         victim: &SessionName,
         failure: &Failure,
-        seen: &[Wait],
+        seen: &[SessionWait],
         after: &[Lock],
     ) {
         let reported = self.environment.deadlock(victim, failure).await;
@@ -255,7 +266,7 @@ impl CaseRun<'_> {
         self.record.deadlocks.push(Deadlock { step, victim: victim.clone(), circle });
     }
 
-    async fn cancel_stuck(&mut self, step: &Step, stuck: Vec<SessionName>) -> String {
+    async fn cancel_stuck(&mut self, step: &ScenarioStep, stuck: Vec<SessionName>) -> String {
         let waits = self.current_waits();
         let mut sentences = Vec::new();
         for name in stuck {
@@ -283,11 +294,11 @@ impl CaseRun<'_> {
         LockHistory { steps: &self.record.steps, incomplete: &self.incomplete }
     }
 
-    fn current_waits(&self) -> Vec<Wait> {
+    fn current_waits(&self) -> Vec<SessionWait> {
         self.record.steps.last().map(|step| step.waits.clone()).unwrap_or_default()
     }
 
-    fn judge(&mut self, step: &Step, index: usize, victims: &[SessionName]) {
+    fn judge(&mut self, step: &ScenarioStep, index: usize, victims: &[SessionName]) {
         let record = &self.record.steps[index];
         // A look at a victim is about an earlier deadlock.
         let own = std::slice::from_ref(&record.session);
@@ -336,7 +347,7 @@ impl CaseRun<'_> {
         }
     }
 
-    fn new_record(&self, step: &Step, session: &SessionName, text: &str) -> StepRecord {
+    fn new_record(&self, step: &ScenarioStep, session: &SessionName, text: &str) -> StepRecord {
         let expected = step.expected.as_ref().map(ToString::to_string).unwrap_or_default();
         let (text, began) = (text.to_owned(), self.started.elapsed());
         StepRecord { expected, ..StepRecord::new(step.line, session.clone(), text, began) }
@@ -344,12 +355,12 @@ impl CaseRun<'_> {
 }
 
 /// Returns whether the step ends without a release: its wait has a timeout.
-fn ends_by_itself(step: &Step) -> bool {
+fn ends_by_itself(step: &ScenarioStep) -> bool {
     step.expected_outcomes().any(|one| *one == ExpectedOutcome::TimedOut)
 }
 
 /// Returns the candidates of a deadlock, if the file expects one.
-fn expected_victims(step: &Step) -> Option<&[SessionName]> {
+fn expected_victims(step: &ScenarioStep) -> Option<&[SessionName]> {
     step.expected_outcomes().find_map(|one| match one {
         ExpectedOutcome::Deadlock { victims } => Some(victims.as_slice()),
         _ => None,
@@ -357,7 +368,7 @@ fn expected_victims(step: &Step) -> Option<&[SessionName]> {
 }
 
 /// Returns ` by A and B`; an empty text if no blocker is known.
-fn blockers_text(preposition: &str, waiter: &SessionName, waits: &[Wait]) -> String {
+fn blockers_text(preposition: &str, waiter: &SessionName, waits: &[SessionWait]) -> String {
     let wait = waits.iter().find(|wait| wait.waiter == *waiter);
     match wait.map(|wait| join(&wait.blockers, " and ")) {
         Some(names) if !names.is_empty() => preposition.to_owned() + &names,

@@ -2,7 +2,7 @@
 
 use super::wait_graph::waits_in_cycles;
 use crate::environment::{CYCLE_LIMIT, CaseEnvironment, LabError, Reply};
-use crate::observation::{Answer, Failure, FailureKind, LockKind, SessionName, Wait};
+use crate::observation::{Answer, Failure, FailureKind, LockKind, SessionName, SessionWait};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -38,13 +38,13 @@ pub(super) struct SettleOutcome {
     /// The steps that have ended, in the order in which that was seen.
     pub(super) ended: Vec<EndedStep>,
     /// The current waits. They include all unfinished steps, unless a step is stuck.
-    pub(super) waits: Vec<Wait>,
+    pub(super) waits: Vec<SessionWait>,
     /// The sessions that neither ended their step nor wait.
     pub(super) stuck: Vec<SessionName>,
     /// The waits when a cycle was last seen; empty if there was none.
-    pub(super) cycle: Vec<Wait>,
+    pub(super) cycle: Vec<SessionWait>,
     /// The waits in cycles that the server does not resolve; part of `waits`.
-    pub(super) unresolved: Vec<Wait>,
+    pub(super) unresolved: Vec<SessionWait>,
 }
 
 /// The conditions for the end of settling.
@@ -57,14 +57,14 @@ pub(super) struct Goal<'a> {
     /// Some step of the case expects a deadlock.
     pub(super) deadlock_later: bool,
     /// The waits in cycles that are already known not to be resolved by the server.
-    pub(super) unresolved: &'a [Wait],
+    pub(super) unresolved: &'a [SessionWait],
 }
 
 /// The waits that the last probes have agreed on.
 struct StableWaits {
     since: Instant,
     probes: u32,
-    waits: Vec<Wait>,
+    waits: Vec<SessionWait>,
 }
 
 /// Moves ended steps out of `unfinished`, until the rest is seen to wait.
@@ -96,7 +96,8 @@ pub(super) async fn settle(
         let is_waiting = |name: &SessionName| waits.iter().any(|wait| wait.waiter == *name);
         let all_wait = unfinished.keys().all(is_waiting);
         let cycles = waits_in_cycles(&waits);
-        let is_known = |wait: &Wait| goal.unresolved.iter().any(|known| same_wait(known, wait));
+        let is_known =
+            |wait: &SessionWait| goal.unresolved.iter().any(|known| same_wait(known, wait));
         let has_new_cycle = !cycles.iter().all(is_known);
         if has_new_cycle {
             settled.cycle = waits.clone();
@@ -181,14 +182,14 @@ async fn wait_for_ends(
 }
 
 /// Returns whether the same session waits for the same sessions; probes may report different targets.
-pub(super) fn same_wait(a: &Wait, b: &Wait) -> bool {
+pub(super) fn same_wait(a: &SessionWait, b: &SessionWait) -> bool {
     a.waiter == b.waiter
         && a.blockers == b.blockers
         && a.has_outside_blocker == b.has_outside_blocker
 }
 
 /// Returns whether a wait for a node has no known blocker.
-fn lacks_blocker(wait: &Wait) -> bool {
+fn lacks_blocker(wait: &SessionWait) -> bool {
     let is_node = wait.target.as_ref().is_some_and(|target| target.kind == LockKind::Node);
     is_node && wait.blockers.is_empty()
 }

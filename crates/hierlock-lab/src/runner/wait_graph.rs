@@ -1,16 +1,16 @@
 //! Cycles in the wait-for graph that the probes have seen. Pure.
 
-use crate::observation::{LockTarget, SessionName, Wait};
+use crate::observation::{LockTarget, SessionName, SessionWait};
 use crate::record::{Cycle, WaitEdge};
 use tokio::time::Instant;
 
 /// Returns the cycle that `from` is part of: each session waits for the next, the last one for the first.
-pub(crate) fn cycle_of(from: &SessionName, waits: &[Wait]) -> Option<Cycle> {
+pub(crate) fn cycle_of(from: &SessionName, waits: &[SessionWait]) -> Option<Cycle> {
     path(from, from, waits)
 }
 
 /// Returns the cycle that `victim` closed with a request that no probe has seen.
-pub(crate) fn cycle_closed_by(victim: &SessionName, waits: &[Wait]) -> Option<Cycle> {
+pub(crate) fn cycle_closed_by(victim: &SessionName, waits: &[SessionWait]) -> Option<Cycle> {
     waits.iter().filter(|wait| wait.waiter != *victim).find_map(|first| {
         let rest = path(&first.waiter, victim, waits)?;
         let closing = WaitEdge::new(victim.clone(), first.waiter.clone(), None);
@@ -18,16 +18,21 @@ pub(crate) fn cycle_closed_by(victim: &SessionName, waits: &[Wait]) -> Option<Cy
     })
 }
 
-pub(crate) fn waits_in_cycles(waits: &[Wait]) -> Vec<Wait> {
+pub(crate) fn waits_in_cycles(waits: &[SessionWait]) -> Vec<SessionWait> {
     waits.iter().filter(|wait| cycle_of(&wait.waiter, waits).is_some()).cloned().collect()
 }
 
-fn path(from: &SessionName, to: &SessionName, waits: &[Wait]) -> Option<Cycle> {
+fn path(from: &SessionName, to: &SessionName, waits: &[SessionWait]) -> Option<Cycle> {
     let mut path = Vec::new();
     extend(&mut path, from, to, waits).then_some(path)
 }
 
-fn extend(path: &mut Vec<WaitEdge>, from: &SessionName, to: &SessionName, waits: &[Wait]) -> bool {
+fn extend(
+    path: &mut Vec<WaitEdge>,
+    from: &SessionName,
+    to: &SessionName,
+    waits: &[SessionWait],
+) -> bool {
     for wait in waits.iter().filter(|wait| wait.waiter == *from) {
         for holder in &wait.blockers {
             if path.iter().any(|edge| edge.holder == *holder) {
@@ -46,7 +51,7 @@ fn extend(path: &mut Vec<WaitEdge>, from: &SessionName, to: &SessionName, waits:
 /// The last wait of each session that a probe has seen: used for cycles that the server does not report.
 #[derive(Debug, Default)]
 pub(crate) struct LastWaits {
-    waits: Vec<Wait>,
+    waits: Vec<SessionWait>,
     /// The time at which the server's detector will have checked the last of them.
     pub(crate) checked_at: Option<Instant>,
 }
@@ -57,7 +62,7 @@ impl LastWaits {
         self.waits.retain(|wait| wait.waiter != *session);
     }
 
-    pub(crate) fn remember(&mut self, waits: &[Wait]) {
+    pub(crate) fn remember(&mut self, waits: &[SessionWait]) {
         self.waits.retain(|old| waits.iter().all(|wait| wait.waiter != old.waiter));
         self.waits.extend_from_slice(waits);
     }
@@ -74,7 +79,7 @@ impl LastWaits {
             return cycle_of(victim, &self.waits);
         }
         // No probe has seen the wait. Its blocker is certain if one session waits for it, and none for that one.
-        let waits_for = |holder: &SessionName, wait: &Wait| wait.blockers.contains(holder);
+        let waits_for = |holder: &SessionName, wait: &SessionWait| wait.blockers.contains(holder);
         let mut waiters = self.waits.iter().filter(|wait| waits_for(victim, wait));
         let only_waiter = waiters.next().filter(|_| waiters.next().is_none())?;
         let is_certain = !self.waits.iter().any(|wait| waits_for(&only_waiter.waiter, wait));
@@ -87,9 +92,9 @@ mod tests {
     use super::*;
     use crate::report::fixtures::name;
 
-    fn wait(waiter: &str, blockers: &[&str]) -> Wait {
+    fn wait(waiter: &str, blockers: &[&str]) -> SessionWait {
         let blockers = blockers.iter().map(|text| name(text)).collect();
-        Wait { waiter: name(waiter), blockers, has_outside_blocker: false, target: None }
+        SessionWait { waiter: name(waiter), blockers, has_outside_blocker: false, target: None }
     }
 
     fn text(cycle: Option<Cycle>) -> String {
@@ -120,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_cycle_is_found_in_the_last_waits() {
-        let cycle = |waits: &[Wait], victim: &str| {
+        let cycle = |waits: &[SessionWait], victim: &str| {
             let mut last_waits = LastWaits::default();
             last_waits.remember(waits);
             text(last_waits.cycle(&name(victim)))

@@ -40,7 +40,7 @@ pub struct Case {
     /// Every session of the steps, with its settings, in the order to apply them.
     pub sessions: BTreeMap<SessionName, Vec<SettingValue>>,
     /// The transcript.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ScenarioStep>,
 }
 
 /// A statement of `setup:` or `teardown:`.
@@ -52,7 +52,7 @@ pub struct Statement {
 
 /// One step of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct ScenarioStep {
     /// The line in the file.
     pub line: usize,
     /// The session.
@@ -65,11 +65,11 @@ pub struct Step {
     pub anomaly_outcomes: Vec<Expectation>,
 }
 
-impl Step {
+impl ScenarioStep {
     /// Returns a step without an expectation, which must be done.
     pub fn new(line: usize, session: SessionName, action: Action) -> Self {
         let session = SessionSelector::Session(session);
-        Step { line, session, action, expected: None, anomaly_outcomes: Vec::new() }
+        ScenarioStep { line, session, action, expected: None, anomaly_outcomes: Vec::new() }
     }
 
     /// Returns the alternatives of the expected outcome; none if the file has no expectation.
@@ -180,10 +180,10 @@ impl Case {
         sessions
     }
 
-    fn step(&self, step: &StepTemplate, index: usize) -> Option<Step> {
+    fn step(&self, step: &StepTemplate, index: usize) -> Option<ScenarioStep> {
         let expectation = step.expectation(self).and_then(|which| step.expectations.get(which));
         let outcomes = step.anomaly_outcomes.iter();
-        Some(Step {
+        Some(ScenarioStep {
             line: step.line,
             session: step.session.clone(),
             action: step.action.for_variant(index)?.clone(),

@@ -1,6 +1,6 @@
 //! Checks of a whole file, such as guards that never fit and axes without an effect. Pure.
 
-use super::case::{Action, Case, Step};
+use super::case::{Action, Case, ScenarioStep};
 use super::diagnostic::{Diagnostics, ParseError, Position, nearest};
 use super::expectation::{ExpectedOutcome, SessionSelector};
 use super::file::{ExpectationTable, Scenario, StepTemplate};
@@ -124,7 +124,7 @@ impl<'c> Checker<'c, '_> {
         &mut self,
         template: &Template,
         expected: &ExpectedOutcome,
-        step: &Step,
+        step: &ScenarioStep,
         case: &Case,
     ) {
         let (names, is_wait): (Vec<SessionSelector>, bool) = match expected {

@@ -29,7 +29,7 @@ mod source_line;
 mod template;
 
 pub(crate) use case::Statement;
-pub use case::{Action, Case, Step};
+pub use case::{Action, Case, ScenarioStep};
 pub use diagnostic::Diagnostic;
 pub(crate) use expectation::quoted;
 pub use expectation::{Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionSelector};

@@ -1,7 +1,7 @@
 //! The servers' own reports of deadlocks and locks, read without any code of the lab. A session is added to a case,
 //! which queries the server after each step.
 
-use hierlock_lab::parts::{Action, Observation, SessionName, Step, StepRecord};
+use hierlock_lab::parts::{Action, Observation, ScenarioStep, SessionName, StepRecord};
 use hierlock_lab::{Case, Engine, Record};
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ fn name(text: &str) -> SessionName {
 pub(crate) fn with_witness(mut case: Case) -> Case {
     let engine = case.place.engine;
     let query = |line, session: &str, sql: &str| {
-        Step::new(line, name(session), Action::Sql(sql.to_owned()))
+        ScenarioStep::new(line, name(session), Action::Sql(sql.to_owned()))
     };
     let own_id = match engine {
         Engine::Postgres => "select pg_backend_pid()",
         _ => "select connection_id()",
     };
-    let mut steps: Vec<Step> =
+    let mut steps: Vec<ScenarioStep> =
         case.sessions.keys().map(|session| query(0, session.as_str(), own_id)).collect();
     let locks = match engine {
         Engine::Mysql => "select t.processlist_id, l.object_name, l.index_name, l.lock_mode, \

@@ -4,7 +4,7 @@ use crate::formatting::meaning;
 use crate::reading::parse;
 use hierlock_lab::parts::{
     Answer, Deadlock, Failure, FailureKind, LockKind, LockTarget, Observation, SessionName,
-    SessionSelector, StepRecord, Wait, WaitEdge,
+    SessionSelector, SessionWait, StepRecord, WaitEdge,
 };
 use hierlock_lab::{Case, Engine, Record};
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn rows(rows: &[&[Option<&str>]]) -> Observation {
 fn blocked(by: &[&str]) -> Observation {
     let target = LockTarget::new(LockKind::Gap, "demo", "X");
     let blockers = by.iter().map(|by| name(by)).collect();
-    Observation::Blocked(Wait {
+    Observation::Blocked(SessionWait {
         waiter: name("B"),
         blockers,
         has_outside_blocker: false,

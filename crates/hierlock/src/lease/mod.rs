@@ -73,10 +73,10 @@ use tokio::time::Instant;
 /// If a future that renews or ends leases is dropped, a task finishes it. If such a call fails, its effect may or may not
 /// have happened, and it can be called again.
 #[derive(Clone, Debug)]
-pub struct Leases(Arc<Inner>);
+pub struct Leases(Arc<LeasesInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct LeasesInner {
     database: Database,
     hierarchy: Hierarchy,
     /// The slots that an acquire locks, on a server.
@@ -97,7 +97,7 @@ impl Leases {
     }
 
     fn build(database: Database, hierarchy: Hierarchy) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(LeasesInner {
             #[cfg(feature = "_server")]
             slots: slots::scheme(database.driver(), &hierarchy),
             database,

@@ -20,9 +20,9 @@ use tokio::time::{Instant, sleep_until};
 /// If the future of a method that ends the job is dropped, the job may or may not be ended.
 #[derive(Clone)]
 #[must_use = "a claimed job is not run by other workers until its lease ends"]
-pub struct ClaimedJob(Arc<Inner>);
+pub struct ClaimedJob(Arc<JobInner>);
 
-struct Inner {
+struct JobInner {
     queue: Queue,
     id: i64,
     claim: i64,
@@ -75,7 +75,7 @@ const MAX_ERROR_CHARS: usize = 10_000;
 
 impl ClaimedJob {
     pub(super) fn read(queue: &Queue, worker: &str, until: Instant, row: &Row) -> Result<Self> {
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(JobInner {
             queue: queue.clone(),
             worker: worker.to_owned(),
             id: row.int(0)?,

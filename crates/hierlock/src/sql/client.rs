@@ -1,8 +1,8 @@
 //! The API of clients of a server beyond that of any backend: options, constructors, and locks in transactions.
 
 use super::{
-    Connection, Contention, Exclusion, GuardTransaction, InTransaction, LockServer, ProgramPool,
-    Scope, SqlBackend, SqlHold, Strategy,
+    Contention, DriverConnection, Exclusion, GuardTransaction, InTransaction, LockServer,
+    ProgramPool, Scope, SqlBackend, SqlHold, Strategy,
 };
 use crate::backend::AnyBackend;
 use crate::{Buckets, Builder, Guard, Hierlock, Request, Result, SlotMode, Target};
@@ -248,7 +248,7 @@ impl Guard<SqlHold> {
     /// # Errors
     /// `C` is the connection type of another driver; the lock has `scope=session` and so no transaction of its own; or
     /// [`is_lost`](crate::Error::is_lost).
-    pub async fn transaction<C: Connection>(&mut self) -> Result<GuardTransaction<'_, C>> {
+    pub async fn transaction<C: DriverConnection>(&mut self) -> Result<GuardTransaction<'_, C>> {
         self.hold.lend().await
     }
 

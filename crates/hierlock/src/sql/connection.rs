@@ -5,7 +5,7 @@ use hierlock_engine::ServerAddress;
 
 /// A connection that [`Guard::transaction`](crate::Guard::transaction) can lend: `MySqlConnection` (also
 /// for MariaDB) or `PgConnection` of sqlx.
-pub trait Connection: sqlx::Connection + sealed::HasName + 'static {}
+pub trait DriverConnection: sqlx::Connection + sealed::HasName + 'static {}
 
 /// A transaction in which [`Hierlock::acquire_in`](crate::Hierlock::acquire_in) can lock: of sqlx, or of a
 /// [`Database`](crate::database::Database), on MySQL, MariaDB or PostgreSQL.
@@ -33,7 +33,7 @@ macro_rules! impl_for_driver {
         const _: () = {
             use sqlx::{$connection, $driver, $pool};
 
-            impl Connection for $connection {}
+            impl DriverConnection for $connection {}
             impl InTransaction for sqlx::Transaction<'_, $driver> {}
             impl ProgramPool for $pool {}
 

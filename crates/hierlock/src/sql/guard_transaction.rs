@@ -3,7 +3,7 @@
 //! A savepoint is set before the transaction is lent. If the savepoint is gone afterwards, the work has ended the
 //! transaction (by COMMIT, DDL, or a deadlock on InnoDB), and the hold is lost.
 
-use super::Connection;
+use super::DriverConnection;
 use super::hold::{HoldInner, HoldSession, HoldSessions};
 use crate::database::error_message;
 use crate::error::{Result, SqlError};
@@ -27,20 +27,20 @@ type LentSessions = OwnedMutexGuard<Option<HoldSessions>>;
 /// The isolation level is READ COMMITTED. Do not end the transaction: [`Guard::commit`](crate::Guard::commit) commits it,
 /// and dropping or releasing the guard rolls it back.
 #[must_use = "dropping it gives the transaction back"]
-pub struct GuardTransaction<'guard, C: Connection> {
+pub struct GuardTransaction<'guard, C: DriverConnection> {
     hold: Arc<HoldInner>,
     /// `None` once the sessions are returned.
     held: Option<LentSessions>,
     guard: PhantomData<(&'guard mut (), C)>,
 }
 
-impl<C: Connection> std::fmt::Debug for GuardTransaction<'_, C> {
+impl<C: DriverConnection> std::fmt::Debug for GuardTransaction<'_, C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("GuardTransaction").finish_non_exhaustive()
     }
 }
 
-impl<C: Connection> GuardTransaction<'_, C> {
+impl<C: DriverConnection> GuardTransaction<'_, C> {
     pub(super) fn new(hold: Arc<HoldInner>, held: LentSessions) -> Result<Self> {
         let mut work = Self { hold, held: Some(held), guard: PhantomData };
         if work.connection().is_none() {
@@ -56,7 +56,7 @@ impl<C: Connection> GuardTransaction<'_, C> {
     }
 }
 
-impl<C: Connection> Deref for GuardTransaction<'_, C> {
+impl<C: DriverConnection> Deref for GuardTransaction<'_, C> {
     type Target = C;
 
     fn deref(&self) -> &C {
@@ -69,7 +69,7 @@ impl<C: Connection> Deref for GuardTransaction<'_, C> {
     }
 }
 
-impl<C: Connection> DerefMut for GuardTransaction<'_, C> {
+impl<C: DriverConnection> DerefMut for GuardTransaction<'_, C> {
     fn deref_mut(&mut self) -> &mut C {
         self.connection().expect(CHECKED)
     }
@@ -78,7 +78,7 @@ impl<C: Connection> DerefMut for GuardTransaction<'_, C> {
 const CHECKED: &str = "`new` checks the type of the connection, and only `drop` takes the sessions";
 
 /// The sessions stay locked until a task has released the savepoint.
-impl<C: Connection> Drop for GuardTransaction<'_, C> {
+impl<C: DriverConnection> Drop for GuardTransaction<'_, C> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
             let hold = self.hold.clone();

@@ -2,8 +2,8 @@
 //! (`handover`).
 
 use super::{
-    AcquireError, Acquirer, Connection, Dialect, GuardTransaction, LabelRows, LabelText, LockPool,
-    Scheme, SharedKeys, postgres,
+    AcquireError, Acquirer, Dialect, DriverConnection, GuardTransaction, LabelRows, LabelText,
+    LockPool, Scheme, SharedKeys, postgres,
 };
 use crate::backend::{AcquireRequest, FencingHold, Hold, WaitLimit};
 use crate::database::error_message;
@@ -322,7 +322,7 @@ impl SqlHold {
     }
 
     /// Lends the transaction that holds the locks.
-    pub(crate) async fn lend<C: Connection>(&mut self) -> Result<GuardTransaction<'_, C>> {
+    pub(crate) async fn lend<C: DriverConnection>(&mut self) -> Result<GuardTransaction<'_, C>> {
         let held = self.run(|inner, _| async move { inner.lend().await }).await?;
         GuardTransaction::new(self.inner.clone(), held)
     }

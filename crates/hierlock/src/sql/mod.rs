@@ -58,7 +58,7 @@ mod wait;
 pub(crate) use agreement::SCHEMA as LOCK_SCHEMA;
 pub use backend::SqlBackend;
 pub use client_identity::{ClientIdentity, InvalidIdentity};
-pub use connection::{Connection, InTransaction, ProgramPool};
+pub use connection::{DriverConnection, InTransaction, ProgramPool};
 pub use contention::Contention;
 pub(crate) use diagnosis::diagnose;
 pub use exclusion::Exclusion;

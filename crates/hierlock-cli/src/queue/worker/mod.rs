@@ -15,7 +15,7 @@ mod warnings;
 use super::args::WorkArgs;
 use crate::database::DatabaseArgs;
 use crate::event::Reporter;
-use crate::exit::{self, CommandResult, Failure};
+use crate::exit::{self, CommandError, CommandResult};
 use crate::signals::Signals;
 use event::WorkEvent;
 use hierlock::queue::Queue;
@@ -35,7 +35,7 @@ const MIN_LEASE: Duration = Duration::from_millis(100);
 
 pub(super) fn work(database_args: &DatabaseArgs, args: WorkArgs) -> CommandResult {
     if args.lease < MIN_LEASE {
-        return Err(Failure::usage("the lease of a job must be at least 100ms"));
+        return Err(CommandError::usage("the lease of a job must be at least 100ms"));
     }
     WarningSubscriber::install(args.json);
     database_args.run_with_signals(async |database, signals| {

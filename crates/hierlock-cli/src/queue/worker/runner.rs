@@ -5,7 +5,7 @@ use super::event::{Attempt, WorkEvent};
 use super::tail::StderrTail;
 use crate::child::{Child, ChildExit};
 use crate::event::Reporter;
-use crate::exit::Failure;
+use crate::exit::CommandError;
 use hierlock::queue::{ClaimedJob, JobOutcome, Queue, WorkerHandle};
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -29,7 +29,7 @@ pub(super) struct JobRunner {
     /// The start times of jobs whose end was not reported yet.
     started: Mutex<HashMap<(i64, i64), Instant>>,
     pub(super) terminating: watch::Sender<bool>,
-    start_failure: Mutex<Option<Failure>>,
+    start_failure: Mutex<Option<CommandError>>,
 }
 
 impl JobRunner {
@@ -44,7 +44,7 @@ impl JobRunner {
         Self { queue, command, reporter, worker, started, terminating, start_failure }
     }
 
-    pub(super) fn take_start_failure(&self) -> Option<Failure> {
+    pub(super) fn take_start_failure(&self) -> Option<CommandError> {
         lock(&self.start_failure).take()
     }
 

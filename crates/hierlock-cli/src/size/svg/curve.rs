@@ -1,4 +1,4 @@
-//! The curves of the plot: one for the given number of held locks, one for a tenth of it, and one for ten times as many.
+//! The curves of the chart: one for the given number of held locks, one for a tenth of it, and one for ten times as many.
 
 use super::scale::{Scale, position};
 use crate::size::report::SizeReport;

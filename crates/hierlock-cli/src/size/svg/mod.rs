@@ -11,13 +11,13 @@ use curve::Curve;
 use indicatif::{HumanBytes, HumanCount};
 use scale::{BOTTOM, Scale, TOP, position};
 
-/// The position and the line height of the legend below the plot.
+/// The position and the line height of the legend below the chart.
 const LEGEND_TOP: usize = 464;
 const LEGEND_LINE: usize = 20;
 
 #[derive(Template)]
-#[template(path = "plot.svg")]
-struct Plot {
+#[template(path = "chart.svg")]
+struct Chart {
     height: usize,
     subtitle: String,
     columns: Vec<Column>,
@@ -47,7 +47,7 @@ struct Point {
 }
 
 impl SizeReport {
-    /// Returns the plot.
+    /// Returns the chart.
     pub(super) fn svg(&self) -> String {
         let exponents = self.compared.iter().map(|size| f64::from(size.buckets).log10());
         let first = exponents.clone().fold(f64::INFINITY, f64::min).floor() as i32;
@@ -56,7 +56,7 @@ impl SizeReport {
         let decades = self.compared.iter().filter(|size| is_power_of_ten(size.buckets));
         let points = self.points(&scale);
         let chances = (scale.low..=0).map(|exponent| 10_f64.powi(exponent));
-        let plot = Plot {
+        let chart = Chart {
             height: LEGEND_TOP + points.len() * LEGEND_LINE,
             subtitle: format!(
                 "The chance that an acquire waits for a lock on another node, with {} locks held at a time ({}).",
@@ -70,7 +70,7 @@ impl SizeReport {
             points,
         };
         // Rendering into a String cannot fail: the template uses no filter that can fail.
-        plot.render().unwrap_or_default() + "\n"
+        chart.render().unwrap_or_default() + "\n"
     }
 
     /// Returns the points of the reported and of the recommended number of buckets.

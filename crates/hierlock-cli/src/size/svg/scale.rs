@@ -2,7 +2,7 @@
 
 use hierlock::Buckets;
 
-/// The edges of the plot within the picture.
+/// The edges of the chart within the picture.
 pub(super) const LEFT: f64 = 124.0;
 pub(super) const RIGHT: f64 = 740.0;
 pub(super) const TOP: f64 = 92.0;
@@ -25,7 +25,7 @@ impl Scale {
         LEFT + share * (RIGHT - LEFT)
     }
 
-    /// Returns the vertical position of a chance. A chance below the scale is below the plot, by a limited distance.
+    /// Returns the vertical position of a chance. A chance below the scale is below the chart, by a limited distance.
     pub(super) fn y(&self, chance: f64) -> f64 {
         let share = chance.max(f64::MIN_POSITIVE).log10() / f64::from(self.low);
         (TOP + share * (BOTTOM - TOP)).min(2.0 * BOTTOM)

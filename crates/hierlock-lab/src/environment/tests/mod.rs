@@ -8,10 +8,10 @@ mod waits;
 
 use super::connection::LabConnection;
 use super::{Reply, TestDatabase, TestServer};
-use crate::observation::{Answer, Failure, FailureKind, LockKind, Wait};
+use crate::observation::{Answer, Failure, FailureKind, LockKind, SessionWait};
 use crate::place::Engine;
 use crate::report::fixtures::{name, place};
-use crate::scenario::{Action, Case, Scenario, SettingValue, Statement, Step};
+use crate::scenario::{Action, Case, Scenario, ScenarioStep, SettingValue, Statement};
 use crate::text::join;
 use hierlock_engine::CellRow;
 use std::sync::{Arc, OnceLock};
@@ -142,7 +142,7 @@ fn set_all(case: &mut Case, setting: &SettingValue) {
 
 /// Adds a statement to the steps, so that the requirements of the case include it.
 fn add_step(case: &mut Case, sql: &str) {
-    case.steps.push(Step::new(1, name("A"), Action::Sql(sql.to_owned())));
+    case.steps.push(ScenarioStep::new(1, name("A"), Action::Sql(sql.to_owned())));
 }
 
 async fn open(server: &Arc<TestServer>, case: &Case) -> TestDatabase {
@@ -194,7 +194,7 @@ impl TestDatabase {
     }
 
     /// Returns the wait of a session, once two probes in a row have seen it.
-    async fn blocked(&self, session: &str) -> Wait {
+    async fn blocked(&self, session: &str) -> SessionWait {
         let wait = async {
             let mut before = None;
             loop {
@@ -223,7 +223,7 @@ async fn failure_kind(reply: Reply) -> FailureKind {
     finish(reply).await.unwrap_err().kind
 }
 
-fn blocker_names(wait: &Wait) -> String {
+fn blocker_names(wait: &SessionWait) -> String {
     assert!(!wait.has_outside_blocker, "{wait:?}");
     join(&wait.blockers, " ")
 }

@@ -2,7 +2,7 @@
 
 use crate::matrix::report::{MatrixBoard, MatrixCell, ModePair, PairOutcome};
 use crate::matrix::text::level_of;
-use crate::matrix::tree::Node;
+use crate::matrix::tree::TreeNode;
 use crate::report::printable;
 
 /// The height of a chip, and of a line of chips.
@@ -63,11 +63,11 @@ pub(super) struct Chip {
 }
 
 impl<'a> Board<'a> {
-    pub(super) fn new(group: &[&'a MatrixBoard], nodes: &[Node], is_only: bool) -> Self {
+    pub(super) fn new(group: &[&'a MatrixBoard], nodes: &[TreeNode], is_only: bool) -> Self {
         let (max_cell, room) = if is_only { (30, 620) } else { (20, 330) };
         let cell = (room / nodes.len().max(1)).clamp(8, max_cell);
         let band = if cell < 20 { 22 } else { 24 };
-        let (top, depth) = (if is_only { 0 } else { 22 }, Node::LEVELS * band + 4);
+        let (top, depth) = (if is_only { 0 } else { 22 }, TreeNode::LEVELS * band + 4);
         let nodes = board_nodes(nodes, cell, band);
         let edge = nodes.last().map_or(0, |node| node.end);
         let (width, below) = (depth + edge, top + depth + edge + 14);
@@ -109,7 +109,7 @@ impl<'a> Board<'a> {
     }
 }
 
-fn board_nodes(nodes: &[Node], cell: usize, band: usize) -> Vec<BoardNode> {
+fn board_nodes(nodes: &[TreeNode], cell: usize, band: usize) -> Vec<BoardNode> {
     let mut drawn: Vec<BoardNode> = Vec::new();
     let mut begin = 0;
     for node in nodes {

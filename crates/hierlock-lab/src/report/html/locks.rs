@@ -5,7 +5,7 @@ use crate::observation::{Lock, LockTarget, SessionName};
 use crate::record::{Record, StepRecord};
 
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct LockTable<'a> {
+pub(super) struct LockGrid<'a> {
     /// The lines of the steps after which locks were recorded.
     pub(super) lines: Vec<usize>,
     pub(super) rows: Vec<LockRow<'a>>,
@@ -17,7 +17,7 @@ pub(super) struct LockRow<'a> {
     pub(super) object: &'a LockTarget,
     /// The line of the statement that first took the lock; `None` if it was never held, or that is not known.
     pub(super) taken_at: Option<usize>,
-    /// The state after each of [`LockTable::lines`].
+    /// The state after each of [`LockGrid::lines`].
     pub(super) states: Vec<LockState>,
 }
 
@@ -28,7 +28,7 @@ pub(super) enum LockState {
     Held,
 }
 
-impl<'a> LockTable<'a> {
+impl<'a> LockGrid<'a> {
     /// Returns `None` if no locks were recorded, or no session had any.
     pub(super) fn new(record: &'a Record) -> Option<Self> {
         let recorded: Vec<(usize, &'a StepRecord, &'a Vec<Lock>)> = record
@@ -58,7 +58,7 @@ impl<'a> LockTable<'a> {
             }
         }
         let lines = recorded.iter().map(|(_, step, _)| step.line).collect();
-        (!rows.is_empty()).then_some(LockTable { lines, rows })
+        (!rows.is_empty()).then_some(LockGrid { lines, rows })
     }
 }
 
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn a_lock_is_taken_by_the_statement_before_it_is_first_held() {
         let record = cycle(Engine::Mysql, "A");
-        let table = LockTable::new(&record).unwrap();
+        let table = LockGrid::new(&record).unwrap();
         let row = |row: &LockRow<'_>| {
             let states = row.states.iter().map(|state| match state {
                 LockState::None => '.',
@@ -100,6 +100,6 @@ mod tests {
 
     #[test]
     fn no_table_is_made_without_recorded_locks() {
-        assert!(LockTable::new(&ring()).is_none());
+        assert!(LockGrid::new(&ring()).is_none());
     }
 }

@@ -45,9 +45,9 @@ impl Report {
                 }
                 runs.push(Run::new(run_id, equal_runs, &group.records));
             }
-            scenarios.push(Scenario { id, group, runs });
+            scenarios.push(ScenarioSection { id, group, runs });
         }
-        let page = Page {
+        let page = ReportPage {
             report: self,
             tally: Tally::new(&self.records),
             engines: engines(self),
@@ -63,18 +63,18 @@ impl Report {
 
 #[derive(Template)]
 #[template(path = "page.html")]
-struct Page<'a> {
+struct ReportPage<'a> {
     report: &'a Report,
     tally: Tally,
     engines: Vec<Engine>,
-    topics: Vec<(&'a str, Vec<Scenario<'a>>)>,
+    topics: Vec<(&'a str, Vec<ScenarioSection<'a>>)>,
     anomalies: AnomalyTable,
     comparison: RoundComparison,
     /// The ID of the run that shows each record.
     run_ids: Vec<String>,
 }
 
-struct Scenario<'a> {
+struct ScenarioSection<'a> {
     id: String,
     group: ScenarioGroup<'a>,
     runs: Vec<Run<'a>>,
@@ -87,7 +87,7 @@ struct Mark<'a> {
     label: String,
 }
 
-impl<'a> Page<'a> {
+impl<'a> ReportPage<'a> {
     fn headline(&self) -> String {
         let differ = self.tally.disagreed + self.tally.failed;
         match (self.tally.cases, differ) {

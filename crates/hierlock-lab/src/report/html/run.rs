@@ -1,6 +1,6 @@
 //! A run as the page shows it. Runs of one scenario that are equal but for their times are shown once.
 
-use super::locks::LockTable;
+use super::locks::LockGrid;
 use crate::group::{distinct, group_by};
 use crate::observation::{Observation, SessionName};
 use crate::place::Place;
@@ -9,7 +9,7 @@ use crate::report::display::{self, duration};
 use crate::report::explain;
 use crate::report::grouping::{IndexedRecord, Rounds, by_case, sessions};
 use crate::report::transcript::{Outcome, is_look, wake_ups};
-use crate::report::wait_graph::{SESSION_COLOURS, WaitGraph};
+use crate::report::wait_graph::{SESSION_COLOURS, WaitGraphPicture};
 use crate::text::join;
 
 /// One run, or several equal ones.
@@ -120,14 +120,14 @@ impl<'a> Run<'a> {
         names.iter().position(|name| *name == session).unwrap_or(0) % SESSION_COLOURS
     }
 
-    pub(super) fn graph(&self, deadlock: &Deadlock) -> Option<WaitGraph> {
-        WaitGraph::new(&deadlock.circle, Some(&deadlock.victim), &sessions(self.record))
+    pub(super) fn graph(&self, deadlock: &Deadlock) -> Option<WaitGraphPicture> {
+        WaitGraphPicture::new(&deadlock.circle, Some(&deadlock.victim), &sessions(self.record))
     }
 
     /// Returns the lock tables of the first rounds, each with the cases that share it: locks differ between places.
-    pub(super) fn locks(&self) -> Vec<(String, LockTable<'a>)> {
+    pub(super) fn locks(&self) -> Vec<(String, LockGrid<'a>)> {
         let cases = by_case(self.records.iter().copied()).into_iter().map(|rounds| rounds[0].1);
-        let tables = cases.filter_map(|record| Some((case_name(record), LockTable::new(record)?)));
+        let tables = cases.filter_map(|record| Some((case_name(record), LockGrid::new(record)?)));
         let groups = group_by(tables, |(_, table)| table.clone()).into_iter();
         let names = |cases: Vec<(String, _)>| cases.into_iter().map(|(name, _)| name);
         groups.map(|(table, cases)| (join(names(cases), "; "), table)).collect()

@@ -2,15 +2,21 @@
 
 use super::unreported;
 use crate::group::distinct;
-use crate::observation::{Answer, Failure, FailureKind, LockKind, Observation, SessionName, Wait};
+use crate::observation::{
+    Answer, Failure, FailureKind, LockKind, Observation, SessionName, SessionWait,
+};
 use crate::record::{Record, StepRecord};
-use crate::scenario::case::{Action, Case, Step};
+use crate::scenario::case::{Action, Case, ScenarioStep};
 use crate::scenario::expectation::{
     Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionSelector,
 };
 
 /// Returns the new expectation of a step: that of the file, the observations if all runs disagree, or both.
-pub(super) fn expectation(case: &Case, step: &Step, runs: &[&Record]) -> Option<Expectation> {
+pub(super) fn expectation(
+    case: &Case,
+    step: &ScenarioStep,
+    runs: &[&Record],
+) -> Option<Expectation> {
     let before = step.expected.as_ref();
     let (mut seen, mut agreed) = (Vec::new(), false);
     for record in runs {
@@ -32,7 +38,7 @@ pub(super) fn expectation(case: &Case, step: &Step, runs: &[&Record]) -> Option<
 }
 
 /// Returns whether the wait of a step has a limit that is shorter than the limit of the case.
-fn has_limit(case: &Case, step: &Step) -> bool {
+fn has_limit(case: &Case, step: &ScenarioStep) -> bool {
     let Action::Lock(action, _) = &step.action else { return false };
     let within = action.request().and_then(|request| request.within);
     within.is_some_and(|within| within < case.limit)
@@ -141,7 +147,7 @@ fn cell(value: Option<&str>) -> ExpectedCell {
 }
 
 /// Returns the expectation of a wait: the blockers always; the object only if the file contains one.
-fn blocked(wait: &Wait, before: Option<&Expectation>) -> ExpectedOutcome {
+fn blocked(wait: &SessionWait, before: Option<&Expectation>) -> ExpectedOutcome {
     let mut before = before.iter().flat_map(|before| &before.alternatives);
     let names_object = before.find_map(|expected| match expected {
         ExpectedOutcome::Blocked { kind: Some(_), object, .. } => Some(object.is_some()),

@@ -39,7 +39,7 @@ struct WorkLoop {
     active: ActiveJobs,
     /// Claimed jobs that are not started yet.
     waiting: VecDeque<ClaimedJob>,
-    running: JoinSet<Attempt>,
+    running: JoinSet<AttemptResult>,
     /// Jobs whose handler has succeeded and that are not completed yet.
     done: Vec<ClaimedJob>,
     /// The time when the last handler returned.
@@ -111,12 +111,12 @@ impl WorkLoop {
     }
 
     /// Collects the results of an ended task and of all others that have ended.
-    fn collect_ended(&mut self, first: Result<Attempt, JoinError>) {
+    fn collect_ended(&mut self, first: Result<AttemptResult, JoinError>) {
         let mut next = Some(first);
         while let Some(ended) = next {
             next = self.running.try_join_next();
             // The task catches panics itself. A task that is cancelled with its runtime has no outcome.
-            let Ok(Attempt { job, outcome, ended_at }) = ended else { continue };
+            let Ok(AttemptResult { job, outcome, ended_at }) = ended else { continue };
             self.ended_at = self.ended_at.max(ended_at);
             if let Some(outcome) = outcome {
                 self.count(&job, &outcome);
@@ -251,14 +251,14 @@ impl WorkLoop {
 }
 
 /// A job whose handler has returned.
-struct Attempt {
+struct AttemptResult {
     job: ClaimedJob,
     /// None if the handler has succeeded and the job is not completed yet.
     outcome: Option<JobOutcome>,
     ended_at: Instant,
 }
 
-async fn attempt(handler: Handler, job: ClaimedJob) -> Attempt {
+async fn attempt(handler: Handler, job: ClaimedJob) -> AttemptResult {
     // The state that a panic leaves behind is dropped with the handler's future.
     let result = AssertUnwindSafe(async { handler(job.clone()).await }).catch_unwind().await;
     let ended_at = Instant::now();
@@ -267,7 +267,7 @@ async fn attempt(handler: Handler, job: ClaimedJob) -> Attempt {
         Ok(Err(error)) => Some(fail(&job, error).await),
         Err(panic) => Some(fail(&job, format!("panicked: {}", message(&*panic))).await),
     };
-    Attempt { job, outcome, ended_at }
+    AttemptResult { job, outcome, ended_at }
 }
 
 async fn fail(job: &ClaimedJob, error: String) -> JobOutcome {

@@ -8,33 +8,33 @@ use std::time::{Duration, SystemTime};
 
 /// The waits for slots in a series of snapshots.
 ///
-/// Snapshots are summed up in blocks of time, so that memory does not grow with their number. The oldest block is removed when
+/// Snapshots are summed up in periods of time, so that memory does not grow with their number. The oldest period is removed when
 /// it is out of the window.
 #[derive(Clone, Debug, Default)]
 pub struct SlotStatistics {
     window: Option<Duration>,
-    blocks: VecDeque<Block>,
+    periods: VecDeque<Period>,
     last_taken: Option<SystemTime>,
     /// The waits of the last snapshot.
     under_way: BTreeMap<(i64, LockSlot), CountedWait>,
 }
 
-/// The number of blocks in a window.
-const BLOCKS: u32 = 30;
+/// The number of periods in a window.
+const PERIODS: u32 = 30;
 
 #[derive(Clone, Debug)]
-struct Block {
-    /// The times of the first and the last snapshot in the block.
+struct Period {
+    /// The times of the first and the last snapshot in the period.
     begun: SystemTime,
     ended: SystemTime,
     samples: usize,
     slots: BTreeMap<LockSlot, SlotCounts>,
 }
 
-/// The counts of a slot in one block.
+/// The counts of a slot in one period.
 #[derive(Clone, Debug, Default)]
 struct SlotCounts {
-    /// The numbers of waits that began in the block, by [`FalseContention`].
+    /// The numbers of waits that began in the period, by [`FalseContention`].
     waits: [u64; 3],
     max_waiting: usize,
     /// The sum of the waiting sessions of all snapshots.
@@ -47,8 +47,8 @@ struct SlotCounts {
 /// A wait that is already counted.
 #[derive(Clone, Copy, Debug)]
 struct CountedWait {
-    /// The start time of the block in which the wait is counted.
-    block: SystemTime,
+    /// The start time of the period in which the wait is counted.
+    period: SystemTime,
     contention: FalseContention,
 }
 
@@ -114,35 +114,35 @@ impl SlotStatistics {
                 self.under_way.insert(key, counted);
             }
         }
-        let Some(block) = self.blocks.back_mut() else { return };
+        let Some(period) = self.periods.back_mut() else { return };
         for (slot, count) in waiting {
-            let counts = block.slots.entry(slot).or_default();
+            let counts = period.slots.entry(slot).or_default();
             counts.max_waiting = counts.max_waiting.max(count);
             counts.sum_waiting += count;
         }
     }
 
-    /// Counts a snapshot in the last block, or in a new one if that is full. Removes blocks that are out of the window.
+    /// Counts a snapshot in the last period, or in a new one if that is full. Removes periods that are out of the window.
     fn move_to(&mut self, taken: SystemTime) {
         if let Some(window) = self.window {
-            while self.blocks.front().is_some_and(|block| age(block.ended, taken) > window) {
-                self.blocks.pop_front();
+            while self.periods.front().is_some_and(|period| age(period.ended, taken) > window) {
+                self.periods.pop_front();
             }
         }
-        let length = self.window.map(|window| window / BLOCKS);
+        let length = self.window.map(|window| window / PERIODS);
         let is_full =
-            |block: &Block| length.is_some_and(|length| age(block.begun, taken) >= length);
-        if self.blocks.back().is_none_or(is_full) {
+            |period: &Period| length.is_some_and(|length| age(period.begun, taken) >= length);
+        if self.periods.back().is_none_or(is_full) {
             let slots = BTreeMap::new();
-            self.blocks.push_back(Block { begun: taken, ended: taken, samples: 0, slots });
+            self.periods.push_back(Period { begun: taken, ended: taken, samples: 0, slots });
         }
-        if let Some(block) = self.blocks.back_mut() {
-            block.ended = taken;
-            block.samples += 1;
+        if let Some(period) = self.periods.back_mut() {
+            period.ended = taken;
+            period.samples += 1;
         }
     }
 
-    /// Counts a new wait in the last block. If the wait is already counted, updates its contention.
+    /// Counts a new wait in the last period. If the wait is already counted, updates its contention.
     fn count(
         &mut self,
         wait: SlotWait,
@@ -152,46 +152,46 @@ impl SlotStatistics {
         let contention =
             known.map_or(wait.contention, |known| known.contention.with(wait.contention));
         if let Some(known) = known {
-            let mut blocks = self.blocks.iter_mut();
-            let block = blocks.find(|block| block.begun == known.block);
-            if let Some(counts) = block.and_then(|block| block.slots.get_mut(&wait.slot)) {
+            let mut periods = self.periods.iter_mut();
+            let period = periods.find(|period| period.begun == known.period);
+            if let Some(counts) = period.and_then(|period| period.slots.get_mut(&wait.slot)) {
                 let before = &mut counts.waits[known.contention as usize];
                 *before = before.saturating_sub(1);
                 counts.waits[contention as usize] += 1;
             }
         }
-        let block = self.blocks.back_mut()?;
-        let counts = block.slots.entry(wait.slot).or_default();
+        let period = self.periods.back_mut()?;
+        let counts = period.slots.entry(wait.slot).or_default();
         if known.is_none() {
             counts.waits[contention as usize] += 1;
         }
         counts.waited += wait.waiting_for.map_or(elapsed, |waited| waited.min(elapsed));
         counts.wanted.extend(wait.wanted);
         counts.held.extend(wait.held);
-        let block = known.map_or(block.begun, |known| known.block);
-        Some(CountedWait { block, contention })
+        let period = known.map_or(period.begun, |known| known.period);
+        Some(CountedWait { period, contention })
     }
 
     /// Returns the number of snapshots.
     pub fn samples(&self) -> usize {
-        self.blocks.iter().map(|block| block.samples).sum()
+        self.periods.iter().map(|period| period.samples).sum()
     }
 
     /// Returns the times of the first and the last snapshot.
     pub fn period(&self) -> Option<(SystemTime, SystemTime)> {
-        Some((self.blocks.front()?.begun, self.blocks.back()?.ended))
+        Some((self.periods.front()?.begun, self.periods.back()?.ended))
     }
 
     /// Returns all slots with waits, the one with the longest total wait first.
     pub fn hottest(&self) -> Vec<SlotSummary> {
         let mut found: BTreeMap<&LockSlot, SlotCounts> = BTreeMap::new();
-        for (slot, counts) in self.blocks.iter().flat_map(|block| &block.slots) {
+        for (slot, counts) in self.periods.iter().flat_map(|period| &period.slots) {
             found.entry(slot).or_default().merge(counts);
         }
         // Waits that began before the window and still continue.
-        let begun = self.blocks.front().map(|block| block.begun);
+        let begun = self.periods.front().map(|period| period.begun);
         for ((_, slot), wait) in &self.under_way {
-            if begun.is_some_and(|begun| wait.block < begun) {
+            if begun.is_some_and(|begun| wait.period < begun) {
                 found.entry(slot).or_default().waits[wait.contention as usize] += 1;
             }
         }
@@ -359,7 +359,7 @@ mod tests {
         }
         let [slot] = &statistics.hottest()[..] else { panic!() };
         assert_eq!((slot.waits, slot.false_waits, slot.waited.as_millis()), (1, 1, 350));
-        assert!(statistics.blocks.len() <= BLOCKS as usize + 1);
+        assert!(statistics.periods.len() <= PERIODS as usize + 1);
         add(&mut statistics, 2301, Vec::new());
         assert_eq!(statistics.hottest(), []);
     }
