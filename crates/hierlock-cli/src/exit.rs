@@ -28,7 +28,7 @@ Exit codes (`hierlock COMMAND --help` lists those of a command):
   65     `provision --check`: rows are missing, or there are too many; `doctor`: there is a problem;
          `deadlocks`: a text is of no known kind
   69     the file, the server or the database cannot be used
-  75     the lock is not free, or somebody else has the lease
+  75     the lock is not free, or another owner has the lease
   76     the lock or the lease was lost; `locks kill`: the session is gone
   126    the command to run could not be started
   127    the command to run was not found
@@ -44,7 +44,7 @@ const CODES: [(&str, &str); 15] = [
   75   the lock was not free (in time)
        After these (64, 69, 75, 126, 127) the command did not run
   76   the command ran, and the lock was lost meanwhile: the command was ended, or had
-       ended by itself when the release could not be confirmed",
+       ended on its own when the release could not be confirmed",
     ),
     (
         "plan",
@@ -89,7 +89,7 @@ const CODES: [(&str, &str); 15] = [
         "lease",
         "  0    success                     64   the call was wrong
   69   the database cannot be used, or has no tables yet
-  75   `acquire`: somebody else has a lease that excludes it
+  75   `acquire`: another owner has a lease that excludes it
   76   `renew`, `force-release`: there is no such lease any more",
     ),
     (

@@ -33,7 +33,7 @@ pub struct Record {
     /// The deadlocks that occurred.
     pub deadlocks: Vec<Deadlock>,
     /// Cycles of waits that the engine did not resolve.
-    pub circles: Vec<WaitCycle>,
+    pub cycles: Vec<WaitCycle>,
     /// Further notes, such as that a prepared transaction was left and rolled back.
     pub notes: Vec<String>,
     /// The result.
@@ -113,7 +113,7 @@ pub struct Deadlock {
     /// The session that the engine has chosen as the victim.
     pub victim: SessionName,
     /// The waits of the cycle.
-    pub circle: Cycle,
+    pub cycle: Cycle,
 }
 
 /// A cycle of waits that the engine does not resolve.
@@ -253,7 +253,7 @@ impl Record {
             took: Duration::ZERO,
             steps: Vec::new(),
             deadlocks: Vec::new(),
-            circles: Vec::new(),
+            cycles: Vec::new(),
             notes: Vec::new(),
             verdict: Verdict::Agrees,
             anomaly: None,

@@ -237,7 +237,7 @@ fn rows_text(answer: &Answer) -> String {
 
 fn blocked_by(wait: &SessionWait) -> String {
     let mut by: Vec<&str> = wait.blockers.iter().map(SessionName::as_str).collect();
-    by.extend(wait.has_outside_blocker.then_some("somebody outside of the scenario"));
+    by.extend(wait.has_outside_blocker.then_some("a session outside of the scenario"));
     let text = match by.as_slice() {
         [] => "is blocked, the engine does not say by whom".to_owned(),
         by => format!("is blocked by {}", by.join(" and ")),

@@ -17,7 +17,7 @@ fn cases(text: &str, engine: Engine) -> Vec<Case> {
             "A> begin\nA> update numbers set value = 10 where id = 1\n\
              B> begin\nB> update numbers set value = 20 where id = 2",
         );
-    let scenario = Scenario::parse("test/circle", "circle.lab", text).unwrap();
+    let scenario = Scenario::parse("test/cycle", "cycle.lab", text).unwrap();
     let cases = scenario.cases().into_iter();
     cases.filter(|case| case.place.engine == engine).collect()
 }
@@ -59,8 +59,8 @@ teardown:
     let records = run(engine, sandbox.url(), text, 1).await;
     let [record] = &records[..] else { panic!("{records:?}") };
     assert!(record.agrees(), "{:?}", record.verdict);
-    let [circle] = &record.circles[..] else { panic!("{:?}", record.circles) };
-    let edges: Vec<String> = circle
+    let [cycle] = &record.cycles[..] else { panic!("{:?}", record.cycles) };
+    let edges: Vec<String> = cycle
         .links
         .iter()
         .map(|edge| {
@@ -68,7 +68,7 @@ teardown:
             format!("{}>{} {}", edge.waiter, edge.holder, wants.record.as_ref().unwrap())
         })
         .collect();
-    assert_eq!((circle.step, &edges[..]), (5, &["A>B 2".to_owned(), "B>A 1".to_owned()][..]));
+    assert_eq!((cycle.step, &edges[..]), (5, &["A>B 2".to_owned(), "B>A 1".to_owned()][..]));
     // Later steps do not wait for the cycle again.
     let (closed, last) = (&record.steps[5], record.steps.last().unwrap());
     let watched = closed.seen_at - closed.began;
@@ -97,7 +97,7 @@ async fn postgres_ends_the_session_that_closed_the_cycle() {
     let start = || Server::for_tests(Engine::Postgres.server().unwrap());
     let Some(server) = tokio::task::spawn_blocking(start).await.unwrap() else { return };
     let text = "\
-# Three in a circle
+# Three in a cycle
 sessions: set deadlock_timeout = '300ms'
 setup:
   NUMBERS

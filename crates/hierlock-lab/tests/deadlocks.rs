@@ -77,8 +77,8 @@ async fn explanations_agree(engine: Engine) {
         assert!(record.agrees(), "{title}: {:?}", record.verdict);
         // In some cases the engine may also end without a deadlock; every deadlock that occurred is compared.
         for deadlock in &record.deadlocks {
-            assert_eq!(deadlock.circle.len(), 2, "{title}: {deadlock:?}");
-            for edge in &deadlock.circle {
+            assert_eq!(deadlock.cycle.len(), 2, "{title}: {deadlock:?}");
+            for edge in &deadlock.cycle {
                 assert!(edge.unknown.is_empty() && edge.blocking.len() == 1, "{title}: {edge:?}");
                 match engine {
                     Engine::Postgres => agrees_with_postgres(&record, deadlock, edge, &title),
@@ -127,7 +127,7 @@ async fn a_node_is_held_since_the_step_that_names_it() {
         for record in run(&lab, &cases).await {
             let title = format!("{} at {}", record.case_name(), record.place);
             assert!(record.agrees(), "{title}: {:?}", record.verdict);
-            for edge in record.deadlocks.iter().flat_map(|deadlock| &deadlock.circle) {
+            for edge in record.deadlocks.iter().flat_map(|deadlock| &deadlock.cycle) {
                 for lock in &edge.blocking {
                     let step = &record.steps[lock.statement.unwrap()];
                     assert_eq!(step.session, edge.holder, "{title}: {edge:?}");

@@ -126,7 +126,7 @@ fn report(args: &HotArgs, statistics: &SlotStatistics, last: &LockSnapshot) -> C
     let period = duration_text(to.duration_since(from).unwrap_or_default());
     print_message(format!("took {samples} snapshots of {} in {period}", last.server));
     missing_texts(last).for_each(print_message);
-    print(text::slot_table(&slots, "nobody was seen waiting for a slot of hierlock"))?;
+    print(text::slot_table(&slots, "no session waited for a slot of hierlock"))?;
     if all > slots.len() {
         print_message(format!("{} more slots: --limit lists them", all - slots.len()));
     }

@@ -29,7 +29,7 @@ pub(super) fn slot_table(slots: &[SlotSummary], empty: &str) -> String {
         "waited",
         "false contention",
         "wanted",
-        "in the way",
+        "blocked by",
     ];
     table(header, rows, empty)
 }

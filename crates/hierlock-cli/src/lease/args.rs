@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Edit locks that outlive a transaction, stored in a database
 ///
-/// While somebody has a lease on a node, nobody else gets one on it, above it or below it. It ends when it
+/// While an owner has a lease on a node, no other owner gets one on it, above it or below it. It ends when it
 /// is released, when its time is over by the database's clock, or when an administrator takes it away.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -80,7 +80,7 @@ pub(super) enum LeaseCommand {
 
 /// Take a lease on a node
 ///
-/// If somebody else has a lease on the node, above it or below it, prints who, since when, until when and why (exit
+/// If another owner has a lease on the node, above it or below it, prints who, since when, until when and why (exit
 /// code 75).
 #[derive(Debug, Args)]
 #[command(after_help = ACQUIRE_EXAMPLES)]

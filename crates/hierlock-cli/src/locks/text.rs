@@ -61,7 +61,7 @@ impl Renderer {
             lines.push(String::new());
         }
         if !view.holders.is_empty() {
-            lines.push("nobody waits for:".to_owned());
+            lines.push("no session waits for:".to_owned());
             for session in &view.holders {
                 self.session(session, 1, "", snapshot, view.filter, &mut lines);
             }
@@ -90,11 +90,11 @@ impl Renderer {
                 "this account may not see who waits, and who holds what".to_owned()
             }
             (0, 0) if path.is_some() => {
-                format!("nobody waits{about}, and no holder is visible")
+                format!("no session waits{about}, and no holder is visible")
             }
-            (0, 0) => "nobody waits, and no lock of hierlock is seen".to_owned(),
-            (0, 1) => format!("nobody waits{about}; 1 session holds locks"),
-            (0, holders) => format!("nobody waits{about}; {holders} sessions hold locks"),
+            (0, 0) => "no session waits, and no lock of hierlock is visible".to_owned(),
+            (0, 1) => format!("no session waits{about}; 1 session holds locks"),
+            (0, holders) => format!("no session waits{about}; {holders} sessions hold locks"),
             _ => counted_waiters(waiting) + &about,
         };
         format!("{}, {}: {}", snapshot.server, utc(snapshot.taken), self.colour(BOLD, &result))
@@ -210,7 +210,7 @@ fn hidden_text(view: &SnapshotView) -> Option<String> {
             count(unlisted)
         )),
         (false, 1..) => Some(format!(
-            "{} with locks that nobody waits for: --all lists them",
+            "{} with locks that no session waits for: --all lists them",
             count(view.hidden_holders.len())
         )),
         _ => None,

@@ -34,7 +34,7 @@ pub(super) fn draw_dialog(frame: &mut Frame, area: Rect, state: &TopState) {
             (" explain: ↑↓ scroll, x end, Esc back ", lines.unwrap_or_default(), *scroll)
         }
         Dialog::Reason { pid, reason } => (
-            " end a session: Enter goes on, Esc leaves ",
+            " end a session: Enter continues, Esc cancels ",
             vec![format!("Why is session {pid} to be ended? It is logged."), input_line(reason)],
             0,
         ),

@@ -151,7 +151,7 @@ fn draw_list(frame: &mut Frame, area: Rect, state: &TopState, red: Style) {
         let text = match (&state.sample, state.filter.is_empty()) {
             (None, _) => "",
             (_, false) => "no session fits the filter",
-            _ => "nobody waits, and no lock of hierlock is held",
+            _ => "no session waits, and no lock of hierlock is held",
         };
         frame.render_widget(Line::from(text), area);
         return;

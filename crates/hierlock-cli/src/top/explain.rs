@@ -116,14 +116,14 @@ fn advice(
             [] if wait.blockers.is_empty() => {
                 "Its blocker is not known, so nothing can be done from here.".to_owned()
             }
-            [] => "It is in a circle of waits that the server has not ended: end one of them (x)."
+            [] => "It is in a cycle of waits that the server has not resolved: end one of the sessions (x)."
                 .to_owned(),
             [one] => format!(
-                "It goes on when session {one} commits, rolls back or ends: see what that does."
+                "It continues when session {one} commits, rolls back or ends: look at that session."
             ),
             _ => {
                 let names = names.join(", ");
-                format!("It goes on when the sessions {names} commit, roll back or end.")
+                format!("It continues when the sessions {names} commit, roll back or end.")
             }
         });
         if snapshot.false_contention(pid) == FalseContention::Yes {
@@ -135,7 +135,7 @@ fn advice(
         }
     }
     if waiters.is_empty() {
-        advice.push("Nobody waits for it, so it may stay.".to_owned());
+        advice.push("No session waits for it, so it can stay.".to_owned());
         return advice;
     }
     let state = session.info.state.as_deref().unwrap_or_default();

@@ -275,9 +275,9 @@ fn cycles_and_prepared_transactions_are_marked(server: &Sandbox, _: &mut ClientP
         return;
     }
     first.run(&format!("START TRANSACTION; {}", lock_row(1)));
-    second.run("DO GET_LOCK('circle', 1);");
+    second.run("DO GET_LOCK('cycle', 1);");
     second.send(&lock_row(1));
-    first.send("DO GET_LOCK('circle', 100);");
+    first.send("DO GET_LOCK('cycle', 100);");
     let mut ids = [first.id, second.id];
     ids.sort_unstable();
     let mut snapshot = Value::Null;

@@ -20,7 +20,7 @@ fn json(place: &TestDirectory, arguments: &[&str]) -> Value {
 fn holders_and_waiters_of_a_file_are_listed() {
     let place = TestDirectory::new();
     let text = stdout(&locks(&place, &[]).output().unwrap());
-    assert!(text.contains("nobody waits, and no lock of hierlock is seen"), "{text}");
+    assert!(text.contains("no session waits, and no lock of hierlock is visible"), "{text}");
     assert!(!place.lock_file().exists(), "`locks` must not create the file");
 
     let holder = place.hold(&["u1/a1/r1"]);

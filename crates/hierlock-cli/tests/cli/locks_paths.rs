@@ -140,7 +140,7 @@ fn locks_of_run_are_listed(server: &Sandbox, url: &str, has_labels: bool) {
         assert!(text.contains("claims to lock u1/a1"), "{text}");
     }
     let text = locks(server, &[]);
-    assert!(text.contains("nobody waits; 1 session holds locks"), "{text}");
+    assert!(text.contains("no session waits; 1 session holds locks"), "{text}");
     let mut waiter =
         hierlock(&["run", "--url", url, "--quiet", "u1", "--", "true"]).spawn().unwrap();
     until("the waiter is listed with its program and path", || {

@@ -16,8 +16,8 @@ const fn connection(name: &'static str, why: &'static str, rule: Rule) -> Server
 /// The account may query locks and lock waits.
 pub(super) const PROBES: ServerCheck = connection(
     "probes",
-    "without it a refusal or a timeout cannot say who is in the way, and `hierlock locks` and \
-     `hierlock deadlocks` show less",
+    "without these privileges a refusal or a timeout cannot name the blocker, and `hierlock locks` \
+     and `hierlock deadlocks` show less",
     probes,
 );
 
@@ -52,8 +52,8 @@ fn probes(check: &Check, facts: &ServerFacts) -> Option<Finding> {
 /// The limits allow enough connections for all clients.
 pub(super) const MAX_CONNECTIONS: ServerCheck = connection(
     "max-connections",
-    "each hold has a connection of its own, and each client one more: those that find none fail to \
-     lock",
+    "each hold has its own connection, and each client has one more; a client that gets no \
+     connection cannot lock",
     max_connections,
 );
 
@@ -93,15 +93,15 @@ fn max_connections(check: &Check, facts: &ServerFacts) -> Option<Finding> {
 /// No pooler assigns a connection per transaction.
 pub const POOLER: ServerCheck = connection(
     "pooler",
-    "a pooler that gives every transaction another connection cancels and frees locks on the wrong \
-     one",
+    "with a pooler that assigns a connection per transaction, locks are cancelled and released on \
+     the wrong session",
     |check, facts| {
         Some(match facts.is_pooled {
             None => check.skipped("not checked"),
             Some(false) => check.ok("each connection stays the same on the server"),
             Some(true) => check.problem(
-                "a pooler in between gives every transaction another connection (pool_mode = transaction), so locks \
-                 would be cancelled and freed on the wrong one",
+                "a pooler in between assigns a connection per transaction (pool_mode = transaction), so locks would \
+                 be cancelled and released on the wrong session",
                 "connect to the server itself, or through pool_mode = session",
             ),
         })
@@ -116,10 +116,7 @@ pub(super) const ROUND_TRIP: ServerCheck = connection(
         let trip = facts.clock?.round_trip;
         let took = format!("{:.1} ms", trip.as_secs_f64() * 1000.0);
         Some(if trip > LONG_ROUND_TRIP {
-            check.warning(
-                format!("a question took {took}, there and back"),
-                "run the clients near the server",
-            )
+            check.warning(format!("a round trip took {took}"), "run the clients near the server")
         } else {
             check.ok(took)
         })

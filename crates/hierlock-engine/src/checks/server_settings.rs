@@ -42,8 +42,8 @@ fn isolation(values: &Values) -> Option<&str> {
 /// The server does not end a lock wait before the client does.
 pub(super) const LOCK_WAIT_TIMEOUT: ServerCheck = setting(
     "lock-wait-timeout",
-    "a wait ends when the caller says so; the server's own limit applies only to transactions of \
-     the program (`acquire_in`)",
+    "the caller sets the limit of a wait; the server's limit applies only to transactions of the \
+     program (`acquire_in`)",
     |check, facts| {
         let (name, unit) = match facts.dialect {
             Dialect::Postgres => ("lock_timeout", "ms"),
@@ -84,7 +84,7 @@ pub(super) const DEADLOCK_DETECT: ServerCheck = setting(
 /// PostgreSQL detects deadlocks soon.
 pub(super) const DEADLOCK_TIMEOUT: ServerCheck = setting(
     "deadlock-timeout",
-    "an extension of a hold that closes a circle waits for so long before the server ends it",
+    "PostgreSQL resolves a deadlock, such as one of two extended holds, only after this time",
     |check, facts| {
         if facts.dialect != Dialect::Postgres {
             return None;
@@ -162,7 +162,7 @@ pub(super) const IDLE_TRANSACTION_TIMEOUT: ServerCheck = setting(
             check.warning(
                 format!(
                     "{name} is {default} ms: lock sessions set their own, but locks in transactions of your program \
-                     (`acquire_in`) end so soon"
+                     (`acquire_in`) end after that time"
                 ),
                 format!("ALTER ROLE … SET {name} = '10min', for the role of the program"),
             )
@@ -177,8 +177,8 @@ pub(super) const IDLE_TRANSACTION_TIMEOUT: ServerCheck = setting(
 /// The server does not close connections that are idle for a short time.
 pub(super) const IDLE_TIMEOUT: ServerCheck = setting(
     "idle-timeout",
-    "lock sessions ask for hours, but the connections of leases, queues and your program are \
-     closed when they have been idle for so long",
+    "lock sessions set hours, but the connections of leases, queues and your program are closed \
+     after this idle time",
     |check, facts| {
         let (name, unit, short) = match facts.dialect {
             Dialect::Postgres => ("idle_session_timeout", "ms", 1000 * SHORT_IDLE_SECONDS),

@@ -355,7 +355,7 @@ impl<'a> DeadlockSkeleton<'a> {
             };
             step.ended = Some(WaitEnd { observation, at, during: last });
         }
-        record.deadlocks.push(Deadlock { step: last, victim: name.clone(), circle: self.cycle() });
+        record.deadlocks.push(Deadlock { step: last, victim: name.clone(), cycle: self.cycle() });
     }
 
     /// Returns who waits for whom and for what; nothing if the text does not contain the whole cycle.

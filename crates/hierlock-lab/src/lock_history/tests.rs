@@ -18,10 +18,10 @@ fn blocking_lock(
     let closing = record.steps.len() - 1;
     let mut edge = WaitEdge::new(name("B"), name("A"), Some(wants.clone()));
     edge.blocking.push(BlockingLock::new(wants.clone(), true));
-    let mut circle = [edge];
+    let mut cycle = [edge];
     let history = LockHistory { steps: &record.steps, incomplete };
-    history.complete(&mut circle, closing, &[]);
-    circle[0].blocking.remove(0)
+    history.complete(&mut cycle, closing, &[]);
+    cycle[0].blocking.remove(0)
 }
 
 fn empty_record() -> Record {
@@ -76,18 +76,18 @@ fn a_written_row_belongs_to_its_only_writer_or_is_unknown() {
         let before = [("A", table(), true), ("A", other.clone(), false)];
         record.step("A", "update", wait).locks(&before).step("B", "insert", done())
     };
-    let mut circle = [
+    let mut cycle = [
         WaitEdge::new(name("B"), name("A"), Some(row.clone())),
         WaitEdge::new(name("A"), name("B"), Some(other.clone())),
     ];
-    circle[0].blocking.push(BlockingLock::new(row.clone(), true));
+    cycle[0].blocking.push(BlockingLock::new(row.clone(), true));
     for (writes, statement) in [(1, Some(0)), (2, None)] {
         let record = writing(writes);
-        let mut circle = circle.clone();
+        let mut cycle = cycle.clone();
         let closing = record.steps.len() - 1;
         let history = LockHistory { steps: &record.steps, incomplete: &[] };
-        history.complete(&mut circle, closing, &[]);
-        let lock = &circle[0].blocking[0];
+        history.complete(&mut cycle, closing, &[]);
+        let lock = &cycle[0].blocking[0];
         assert_eq!(lock.statement, statement, "{lock:?}");
         assert_eq!(
             lock.unknown.as_deref().map(|unknown| unknown.contains("lines 10, 12")),

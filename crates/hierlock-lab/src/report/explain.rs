@@ -5,7 +5,7 @@ use super::display::{locked_object, one_line, truncate};
 use super::transcript::is_look;
 use crate::record::{BlockingLock, Deadlock, Record, StepRecord, WaitCycle, WaitEdge};
 
-pub(crate) const CIRCLE: &str = "A circle of waits that the engine does not end";
+pub(crate) const CYCLE: &str = "A cycle of waits that the engine does not end";
 
 const MAX_STATEMENT: usize = 120;
 
@@ -14,24 +14,24 @@ pub(crate) fn deadlock(record: &Record, deadlock: &Deadlock) -> Vec<String> {
     let mut sentences = Vec::new();
     if let Some(closing) = record.steps.get(deadlock.step) {
         // A session outside of the cycle may have ended the wait of a member, which then closed the cycle.
-        let is_member = deadlock.circle.iter().any(|edge| edge.waiter == closing.session);
-        let how = if is_member || deadlock.circle.is_empty() { "by" } else { "during" };
-        sentences.push(format!("The circle was closed {how} {}.", statement(closing)));
+        let is_member = deadlock.cycle.iter().any(|edge| edge.waiter == closing.session);
+        let how = if is_member || deadlock.cycle.is_empty() { "by" } else { "during" };
+        sentences.push(format!("The cycle was closed {how} {}.", statement(closing)));
     }
-    if deadlock.circle.is_empty() {
+    if deadlock.cycle.is_empty() {
         sentences.push("The server does not report who waited for whom.".to_owned());
     }
-    sentences.extend(deadlock.circle.iter().map(|edge| deadlock_edge(record, deadlock, edge)));
+    sentences.extend(deadlock.cycle.iter().map(|edge| deadlock_edge(record, deadlock, edge)));
     sentences.push(format!("{} was chosen to end it.", deadlock.victim));
     sentences
 }
 
-pub(crate) fn circle(record: &Record, circle: &WaitCycle) -> Vec<String> {
+pub(crate) fn cycle(record: &Record, cycle: &WaitCycle) -> Vec<String> {
     let mut sentences = Vec::new();
-    if let Some(closing) = record.steps.get(circle.step) {
+    if let Some(closing) = record.steps.get(cycle.step) {
         sentences.push(format!("It was closed by {}.", statement(closing)));
     }
-    for WaitEdge { waiter, holder, wants, blocking, .. } in &circle.links {
+    for WaitEdge { waiter, holder, wants, blocking, .. } in &cycle.links {
         let mut sentence = format!("{waiter} waits for {holder}");
         if let Some(object) = wants {
             sentence += &format!(" ({})", locked_object(object));

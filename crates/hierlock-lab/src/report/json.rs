@@ -47,10 +47,10 @@ impl Report {
     ///                  "ended": { "observation", "at_ms", "during" } or null,
     ///                  "expected", "difference" or null, "waits": [], "locks": [] or null } ],
     ///     "deadlocks": [ { "step", "victim",
-    ///                      "circle": [ { "waiter", "holder", "wants" or null, "unknown": [],
+    ///                      "cycle": [ { "waiter", "holder", "wants" or null, "unknown": [],
     ///                                    "blocking": [ { "thing", "granted", "statement" or null,
     ///                                                    "granted_in" or null, "unknown" or null } ] } ] } ],
-    ///     "circles": [ { "step", "links": [ as in a deadlock ] } ] } ] }
+    ///     "cycles": [ { "step", "links": [ as in a deadlock ] } ] } ] }
     /// ```
     ///
     /// An observation has `is`: `done` (with `rows`, an array of arrays of texts and nulls, or null, and
@@ -112,7 +112,7 @@ mod tests {
         let document: serde_json::Value = serde_json::from_str(&json).unwrap();
         let deadlock = &document["records"][0]["deadlocks"][0];
         assert_eq!(deadlock["step"], 5);
-        assert_eq!(deadlock["circle"][0]["blocking"][0]["statement"], 3);
+        assert_eq!(deadlock["cycle"][0]["blocking"][0]["statement"], 3);
         assert_eq!(document["agrees"], false);
         assert_eq!(document["records"][3]["engine"], "mysql");
         assert_eq!(document["records"][3]["strategy"], "striped");

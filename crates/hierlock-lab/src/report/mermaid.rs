@@ -51,9 +51,9 @@ impl Record {
                 let session = id(victim);
                 line(format!("Note over {session}: ☠ {victim} was chosen to end the deadlock"));
             }
-            for circle in self.circles.iter().filter(|circle| circle.step == index) {
-                let waiters = listed(circle.links.iter().map(|edge| &edge.waiter), "and");
-                line(format!("Note over {session}: ∞ {waiters} wait in a circle that stays"));
+            for cycle in self.cycles.iter().filter(|cycle| cycle.step == index) {
+                let waiters = listed(cycle.links.iter().map(|edge| &edge.waiter), "and");
+                line(format!("Note over {session}: ∞ {waiters} wait in a cycle that stays"));
             }
         }
         text

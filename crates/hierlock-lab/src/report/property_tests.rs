@@ -43,7 +43,7 @@ fn record() -> impl Strategy<Value = Record> {
             .anomaly(index % 2 == 0);
         record.server = texts[10].clone();
         record.deadlocks[0].step = usize::from(index);
-        record.deadlocks[0].circle[0].blocking[0].statement = Some(usize::from(index));
+        record.deadlocks[0].cycle[0].blocking[0].statement = Some(usize::from(index));
         if let Some(ended) = &mut record.steps[1].ended {
             ended.during = usize::from(index % 5);
         }

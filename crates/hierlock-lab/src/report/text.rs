@@ -211,8 +211,8 @@ impl TextReporter {
         for deadlock in record.deadlocks.iter().filter(|deadlock| deadlock.step <= last) {
             self.sentences("The deadlock", explain::deadlock(record, deadlock));
         }
-        for circle in record.circles.iter().filter(|circle| circle.step <= last) {
-            self.sentences(explain::CIRCLE, explain::circle(record, circle));
+        for cycle in record.cycles.iter().filter(|cycle| cycle.step <= last) {
+            self.sentences(explain::CYCLE, explain::cycle(record, cycle));
         }
         for note in &record.notes {
             self.out.line("");

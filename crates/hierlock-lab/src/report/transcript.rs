@@ -68,7 +68,7 @@ impl Outcome {
     }
 }
 
-/// Returns the lines below a step: its observation (`= done`), and the waits that ended (`↳ B goes on after …`).
+/// Returns the lines below a step: its observation (`= done`), and the waits that ended (`↳ B continues after …`).
 pub(crate) fn outcomes(record: &Record, index: usize) -> Vec<(&Observation, Outcome)> {
     let seen = &record.steps[index].seen;
     let mut own = Outcome::new(seen);
@@ -79,7 +79,7 @@ pub(crate) fn outcomes(record: &Record, index: usize) -> Vec<(&Observation, Outc
     for WakeUp { step, ended, waited, .. } in wake_ups(record, index) {
         let seen = &ended.observation;
         let mut outcome = Outcome::new(seen);
-        let verb = if matches!(seen, Observation::Done(_)) { "goes on" } else { "is ended" };
+        let verb = if matches!(seen, Observation::Done(_)) { "continues" } else { "is ended" };
         let headline =
             format!("↳ {} {verb} after {}: {}", step.session, duration(waited), outcome.headline);
         outcome.headline = headline.trim_end().to_owned();

@@ -154,9 +154,8 @@ mod tests {
         for record in [cycle(Engine::Mysql, "B"), ring()] {
             let deadlock = &record.deadlocks[0];
             let victim = Some(&deadlock.victim);
-            let graph =
-                WaitGraphPicture::new(&deadlock.circle, victim, &sessions(&record)).unwrap();
-            assert_eq!(graph.nodes.len(), deadlock.circle.len());
+            let graph = WaitGraphPicture::new(&deadlock.cycle, victim, &sessions(&record)).unwrap();
+            assert_eq!(graph.nodes.len(), deadlock.cycle.len());
             assert_eq!(graph.edges.len(), graph.nodes.len());
             assert_eq!(graph.nodes.iter().filter(|node| node.victim.is_some()).count(), 1);
             for node in &graph.nodes {

@@ -243,7 +243,7 @@ impl CaseRun<'_> {
             recorded.extend(links.iter().map(|edge| edge.waiter.clone()));
             // The cycle still exists, so the locks after the step are those of the cycle.
             self.history().complete(&mut links, step + 1, &[]);
-            self.record.circles.push(WaitCycle { step, links });
+            self.record.cycles.push(WaitCycle { step, links });
         }
         self.unresolved = unresolved;
     }
@@ -258,12 +258,12 @@ impl CaseRun<'_> {
     ) {
         let reported = self.environment.deadlock(victim, failure).await;
         let observed = || cycle_of(victim, seen).or_else(|| cycle_closed_by(victim, seen));
-        let mut circle = reported.or_else(observed).unwrap_or_default();
-        self.history().complete(&mut circle, step, after);
-        let mut others = circle.iter().map(|edge| &edge.waiter).filter(|name| *name != victim);
+        let mut cycle = reported.or_else(observed).unwrap_or_default();
+        self.history().complete(&mut cycle, step, after);
+        let mut others = cycle.iter().map(|edge| &edge.waiter).filter(|name| *name != victim);
         let survivor = others.next().filter(|_| others.next().is_none()).cloned();
         self.pair = Some(DeadlockPair { victim: victim.clone(), survivor });
-        self.record.deadlocks.push(Deadlock { step, victim: victim.clone(), circle });
+        self.record.deadlocks.push(Deadlock { step, victim: victim.clone(), cycle });
     }
 
     async fn cancel_stuck(&mut self, step: &ScenarioStep, stuck: Vec<SessionName>) -> String {
@@ -280,7 +280,7 @@ impl CaseRun<'_> {
             let state = if !waits.iter().any(|wait| wait.waiter == name) {
                 "neither ended nor was seen to wait for a lock".to_owned()
             } else if cycle_of(&name, &waits).is_some() {
-                format!("waited{by} in a circle that the engine had not ended")
+                format!("waited{by} in a cycle that the engine had not ended")
             } else {
                 format!("waited{by}, but not always for the same")
             };

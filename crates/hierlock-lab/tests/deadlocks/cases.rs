@@ -28,12 +28,12 @@ async fn explanations(engines: &[Engine], setup: &str, steps: &[&str]) -> Vec<St
         assert!(!record.deadlocks.is_empty(), "{record:?}");
         let mut edges = vec![format!("{engine}: {}", victim_code(record))];
         for deadlock in &record.deadlocks {
-            let waiters: Vec<_> = deadlock.circle.iter().map(|edge| &edge.waiter).collect();
-            let holders = deadlock.circle.iter().map(|edge| &edge.holder);
+            let waiters: Vec<_> = deadlock.cycle.iter().map(|edge| &edge.waiter).collect();
+            let holders = deadlock.cycle.iter().map(|edge| &edge.holder);
             // Each waits for the next.
             assert!(holders.eq(waiters.iter().cycle().skip(1).take(waiters.len()).copied()));
             let mut own: Vec<_> =
-                deadlock.circle.iter().map(|edge| explanation(record, edge)).collect();
+                deadlock.cycle.iter().map(|edge| explanation(record, edge)).collect();
             own.sort();
             edges.extend(own);
         }

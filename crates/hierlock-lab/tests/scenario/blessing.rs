@@ -359,7 +359,7 @@ fn a_deadlock_names_the_sessions_of_the_cycle() {
             record.deadlocks = vec![Deadlock {
                 step: 1,
                 victim: name("B"),
-                circle: [("A", "B"), ("B", "A")]
+                cycle: [("A", "B"), ("B", "A")]
                     .map(|(waiter, holder)| WaitEdge::new(name(waiter), name(holder), None))
                     .into(),
             }];

@@ -333,7 +333,7 @@ C> select 1
     x.lab:9:17: this ' is not closed; a quote inside of quotes is written twice
       C> select 'it\'s'
                       ^
-    x.lab:12:4: a statement goes on before what is expected of it; what must be seen begins with one of `=`, `|`, `!`, `:`
+    x.lab:12:4: a statement continues before its expectation; an expectation begins with one of `=`, `|`, `!`, `:`
          from t
          ^
     "#);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub(crate) const CYCLE: &str = "\
 # Cycle deadlock: two transactions take the same two rows in opposite order
 #
-# Each has what the other wants, so neither can go on. The server sees the circle and ends one of them.
+# Each has what the other wants, so neither can go on. The server sees the cycle and ends one of them.
 seed: 004 課題1
 engines: mysql mariadb postgres
 

@@ -168,7 +168,7 @@ impl Blocker {
             Blocker::HolderOrWaiter => {
                 "locked by someone else, or someone who came first is waiting for it"
             }
-            Blocker::Nobody => "free by now, but was not a moment ago",
+            Blocker::Nobody => "free now, but was not a moment ago",
         }
     }
 
@@ -180,7 +180,7 @@ impl Blocker {
             Blocker::HolderOrWaiter => {
                 "which someone else has locked, or for which someone who came first is waiting too"
             }
-            Blocker::Nobody => "which is free by now, or the server was slow to answer",
+            Blocker::Nobody => "which is free now, or the server was slow to answer",
         }
     }
 }

@@ -279,7 +279,7 @@ impl Acquisition {
         let LeaseRequest { target, owner, .. } = &self.request;
         let values = [owner.into()].into_iter().chain(within(target)).chain(above(target));
         let rows = tx.connection().fetch(&self.select_conflicts, values).await;
-        let rows = rows.map_err(SCHEMA.failed("look for leases in the way"))?;
+        let rows = rows.map_err(SCHEMA.failed("look for conflicting leases"))?;
         rows.iter().map(LeaseInfo::read).collect()
     }
 }

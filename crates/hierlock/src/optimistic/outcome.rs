@@ -79,10 +79,10 @@ impl VersionCheck {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OptimisticError {
     #[error(
-        "the row is at version {current}, not at {expected} as expected: somebody else has changed it"
+        "the row is at version {current}, not at {expected} as expected: another client has changed it"
     )]
     Stale { expected: i64, current: i64 },
-    #[error("there is no such row; somebody else may have deleted it")]
+    #[error("there is no such row; another client may have deleted it")]
     Missing,
     #[error("the row of `{table}` is locked by someone else")]
     WouldBlock { table: String, source: sqlx::Error },

@@ -18,7 +18,7 @@ const TABLE: Check = Check {
 const AGREEMENT: Check = Check {
     name: "agreement",
     area: Area::Locks,
-    why: "a client with another strategy, bucket count or other levels would lock other rows, and exclude nobody; it is \
+    why: "a client with another strategy, bucket count or other levels would lock other rows, and exclude no other client; it is \
           refused",
 };
 const PROVISIONING: Check = Check {

@@ -33,9 +33,9 @@ pub(super) fn comparable(record: &Record) -> String {
             text += &format!("{} {outcome:?}\n", wake_up.index);
         }
     }
-    let circles = record.circles.iter().map(|circle| explain::circle(record, circle));
+    let cycles = record.cycles.iter().map(|cycle| explain::cycle(record, cycle));
     let deadlocks = record.deadlocks.iter().map(|deadlock| explain::deadlock(record, deadlock));
-    for sentences in circles.chain(deadlocks) {
+    for sentences in cycles.chain(deadlocks) {
         text += &format!("{sentences:?}\n");
     }
     without_transaction_ids(&text)
@@ -121,7 +121,7 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn graph(&self, deadlock: &Deadlock) -> Option<WaitGraphPicture> {
-        WaitGraphPicture::new(&deadlock.circle, Some(&deadlock.victim), &sessions(self.record))
+        WaitGraphPicture::new(&deadlock.cycle, Some(&deadlock.victim), &sessions(self.record))
     }
 
     /// Returns the lock tables of the first rounds, each with the cases that share it: locks differ between places.

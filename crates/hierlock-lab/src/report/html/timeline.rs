@@ -174,7 +174,7 @@ impl<'a> Timeline<'a> {
         let Some(at) = self.waits.iter().position(|(step, ..)| step == index) else { return };
         let (_, lane, top) = self.waits.remove(at);
         let verb = match seen {
-            Observation::Done(_) => "goes on",
+            Observation::Done(_) => "continues",
             _ if seen.is_deadlock() => "victim,",
             _ => "ends",
         };

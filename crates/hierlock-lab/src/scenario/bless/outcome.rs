@@ -55,7 +55,7 @@ fn outcome(
     // A cycle is closed by one step, and the victim may be another session.
     if let Some(deadlock) = record.deadlocks.iter().find(|deadlock| deadlock.step == index) {
         let mut victims: Vec<SessionName> =
-            deadlock.circle.iter().map(|link| link.waiter.clone()).collect();
+            deadlock.cycle.iter().map(|link| link.waiter.clone()).collect();
         victims.extend([deadlock.victim.clone(), ran.session.clone()]);
         victims.sort();
         victims.dedup();

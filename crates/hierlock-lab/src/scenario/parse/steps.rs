@@ -43,7 +43,7 @@ impl Parser<'_, '_> {
                     continuation.push(*span)
                 }
                 LineKind::Indented(Block::Statement, span) => {
-                    let message = "a statement goes on before what is expected of it; what must be seen \
+                    let message = "a statement continues before its expectation; an expectation \
                                    begins with one of `=`, `|`, `!`, `:`";
                     self.report(span.position, message);
                 }
