@@ -79,6 +79,8 @@ async fn silent_connections_are_replaced(engine: Engine) {
     let work = tokio::spawn(worker.run(|_| async { Ok::<_, String>(()) }));
     add(&setup.direct, ["before"]).await;
     eventually("the first job is done", async || states(&setup.direct).await == [0, 0, 0, 0]).await;
+    // The job is deleted before the worker has the response, and counts only with the response.
+    eventually("all connections are idle", async || (setup.is_idle)()).await;
     setup.proxy.stall_opened();
     add(&setup.direct, ["after"]).await;
     let started = Instant::now();
