@@ -69,7 +69,7 @@ pub(crate) struct SessionJson<'a> {
     has_unlisted_locks: bool,
     waits_for: Option<LockJson<'a>>,
     blocked_by: &'a [i64],
-    says: Vec<String>,
+    unconfirmed_paths: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -179,7 +179,7 @@ impl<'a> SessionJson<'a> {
             has_unlisted_locks: session.has_unlisted_locks,
             waits_for: wanted.map(lock),
             blocked_by: session.wait.as_ref().map_or(&[], |wait| &wait.blockers),
-            says: session.unconfirmed_paths().map(Target::to_string).collect(),
+            unconfirmed_paths: session.unconfirmed_paths().map(Target::to_string).collect(),
         }
     }
 }

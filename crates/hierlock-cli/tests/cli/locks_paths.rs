@@ -87,7 +87,10 @@ pub(crate) fn locks_of_hierlock_are_shown_by_path(server: &Sandbox, has_labels: 
     let holder = &shown[0];
     assert_eq!(holder["application"], "billing", "{holder}");
     assert_eq!((&holder["program"], &holder["host"]), (&"re index".into(), &"web-3".into()));
-    assert_eq!((&holder["client_pid"], &holder["says"][0]), (&4711.into(), &"u7/a1".into()));
+    assert_eq!(
+        (&holder["client_pid"], &holder["unconfirmed_paths"][0]),
+        (&4711.into(), &"u7/a1".into())
+    );
     let holds = holder["holds"].as_array().unwrap().iter();
     let path: Vec<_> = holds.filter(|lock| lock["paths"][0] == "u1").collect();
     assert_eq!(path.len(), 1, "{holder}");
@@ -131,7 +134,7 @@ fn locks_of_run_are_listed(server: &Sandbox, url: &str, has_labels: bool) {
         until("the label is listed", || {
             let snapshot = locks_json(server, &["u1/a1"]);
             let session = &snapshot["sessions"][0];
-            session["says"][0] == "u1/a1"
+            session["unconfirmed_paths"][0] == "u1/a1"
                 && session["program"] == "sh"
                 && session["host"].is_string()
                 && session["client_pid"].is_u64()

@@ -114,7 +114,7 @@ fn the_extension_lists_the_same_locks(
     let holds = snapshot["sessions"][0]["holds"].as_array().unwrap();
     let paths: BTreeSet<&str> = holds.iter().filter_map(|lock| lock["paths"][0].as_str()).collect();
     assert_eq!(paths, BTreeSet::from(["u1", "u1/a1", "u1/a1/r1"]), "{snapshot}");
-    assert_eq!(snapshot["sessions"][0]["says"], serde_json::json!([]), "{snapshot}");
+    assert_eq!(snapshot["sessions"][0]["unconfirmed_paths"], serde_json::json!([]), "{snapshot}");
     assert_eq!(snapshot["sessions"][0]["has_unlisted_locks"], false, "{snapshot}");
     assert_eq!(snapshot["notes"], serde_json::json!([]), "{snapshot}");
     let text = locks(server, &["u1/a1/r1"]);
@@ -192,7 +192,7 @@ fn a_label_without_a_row_lock_is_not_a_hold(
     client.run("SET application_name = 'x@h:1 u5 u6'; BEGIN;");
     lock_row(&mut client, table, "u6");
     let shown = session(&locks_json(server, &[]), client.id);
-    assert_eq!(shown["says"], serde_json::json!(["u5"]), "{shown}");
+    assert_eq!(shown["unconfirmed_paths"], serde_json::json!(["u5"]), "{shown}");
     let holds = shown["holds"].as_array().unwrap().iter().filter(|lock| lock["kind"] == "row");
     let paths: Vec<&Value> = holds.map(|lock| &lock["paths"]).collect();
     assert_eq!(paths, [&serde_json::json!(["u6"])], "{shown}");
@@ -214,7 +214,7 @@ fn locks_after_a_savepoint_are_listed(
     client.run("ROLLBACK TO SAVEPOINT s;");
     lock_row(&mut client, table, "u6");
     let shown = session(&locks_json(server, &[]), client.id);
-    assert_eq!(shown["says"], serde_json::json!(["u5"]), "{shown}");
+    assert_eq!(shown["unconfirmed_paths"], serde_json::json!(["u5"]), "{shown}");
 }
 
 /// A session without a label.

@@ -101,7 +101,13 @@ impl LockConflict {
         if self.sessions.is_empty() {
             return String::new();
         }
-        format!(": {}", list(&self.sessions, |session| session.describe(&self.blocked_on)))
+        let describe = |session: &&BlockingSession| session.describe(&self.blocked_on);
+        let is_behind = |session: &&BlockingSession| {
+            self.blocker == Blocker::Waiter && session.waiting_for.is_none()
+        };
+        let (holders, blockers): (Vec<_>, Vec<_>) = self.sessions.iter().partition(is_behind);
+        let behind = if holders.is_empty() { "" } else { ", behind " };
+        format!(": {}{behind}{}", list(&blockers, describe), list(&holders, describe))
     }
 
     /// Returns the text about the requested targets, unless the blocked node is the only one.
@@ -164,9 +170,9 @@ impl Blocker {
     fn state(self) -> &'static str {
         match self {
             Blocker::Holder => "locked by someone else",
-            Blocker::Waiter => "not free: someone else, who came first, is waiting for it",
+            Blocker::Waiter => "not free: someone else is already waiting for it",
             Blocker::HolderOrWaiter => {
-                "locked by someone else, or someone who came first is waiting for it"
+                "locked by someone else, or someone else is already waiting for it"
             }
             Blocker::Nobody => "free now, but was not a moment ago",
         }
@@ -176,9 +182,9 @@ impl Blocker {
     fn clause(self) -> &'static str {
         match self {
             Blocker::Holder => "which someone else has locked",
-            Blocker::Waiter => "for which someone else, who came first, is waiting too",
+            Blocker::Waiter => "for which someone else is already waiting",
             Blocker::HolderOrWaiter => {
-                "which someone else has locked, or for which someone who came first is waiting too"
+                "which someone else has locked, or for which someone else is already waiting"
             }
             Blocker::Nobody => "which is free now, or the server was slow to answer",
         }
@@ -196,19 +202,24 @@ pub struct BlockingSession {
     pub client: Option<String>,
     /// The account and the client's address: `app@10.0.0.7`.
     pub account: Option<String>,
-    /// The time for which the session has held or waited for its locks.
+    /// How long the transaction of the session has been open.
     pub age: Option<Duration>,
+    /// How long the session has been waiting for a lock itself. `None` if it does not wait.
+    pub waiting_for: Option<Duration>,
     /// The node that the session holds or waits for in the requested slot: the requested node, or another one with the same
     /// slot.
     pub target: Option<Target>,
 }
 
 impl BlockingSession {
-    /// `cron@web-3:4711 (session 12, root@localhost, for 1.5 s)`
+    /// `cron@web-3:4711 (session 12, root@localhost, for 1.5 s)`; `waiting for 1.5 s` if it waits itself.
     fn describe(&self, wanted: &Target) -> String {
         let mut details = vec![format!("session {}", self.pid)];
-        let account = self.account.iter().cloned();
-        details.extend(account.chain(self.age.map(|age| format!("for {}", duration_text(age)))));
+        details.extend(self.account.clone());
+        details.extend(match (self.waiting_for, self.age) {
+            (Some(waiting), _) => Some(format!("waiting for {}", duration_text(waiting))),
+            (None, age) => age.map(|age| format!("for {}", duration_text(age))),
+        });
         let details = details.join(", ");
         let other = self.target.as_ref().filter(|target| *target != wanted);
         let other = other.map(|target| format!(" with `{target}`, which has the same slot"));
@@ -240,7 +251,7 @@ impl fmt::Display for TransactionState {
         f.write_str(match self {
             TransactionState::AsBefore => "is as it was before",
             TransactionState::KeepsSome => {
-                "can go on, but keeps what it had already locked until it ends"
+                "can continue, but keeps what it had already locked until it ends"
             }
             TransactionState::RolledBack => "was rolled back by the server; begin it again",
             TransactionState::Gone => "is gone with its connection",

@@ -203,7 +203,8 @@ impl Error {
         self.conflict().map(|conflict| &conflict.blocked_on)
     }
 
-    /// Returns the blocking sessions that the server reported, after a timeout or a refusal.
+    /// Returns the blocking sessions that the server reported, after a timeout or a refusal. If a
+    /// [waiter](Blocker::Waiter) blocks, the holders for which it waits are listed too.
     pub fn blocking_sessions(&self) -> &[BlockingSession] {
         self.conflict().map_or(&[], |conflict| &conflict.sessions)
     }

@@ -86,8 +86,11 @@ impl LockPool {
         };
         Ok(match (with("held"), with("wanted")) {
             (held, _) if are_holders || !held.is_empty() => (Blocker::Holder, held),
-            (_, wanted) if !wanted.is_empty() => (Blocker::Waiter, wanted),
-            // The slot is free by now, or the server does not list the lock.
+            // The waiters wait for the sessions that hold the slot in shared mode.
+            (_, wanted) if !wanted.is_empty() => {
+                (Blocker::Waiter, [wanted, with("shared")].concat())
+            }
+            // The slot is now free, or the server does not list the lock.
             _ => (Blocker::HolderOrWaiter, Vec::new()),
         })
     }
@@ -126,8 +129,8 @@ impl LockPool {
                 (user, host) => user.or(host.map(str::to_owned)),
             };
             let client = label.map(|label| label.client.to_string());
-            let age = info.in_transaction_for;
-            Some(BlockingSession { pid: info.pid, client, account, age, target })
+            let SessionInfo { pid, in_transaction_for: age, waiting_for, .. } = info;
+            Some(BlockingSession { pid, client, account, age, waiting_for, target })
         };
         let list = self.server.list_sessions(&scope).await?;
         Ok(list.sessions.into_iter().filter_map(describe).take(MAX_SESSIONS).collect())

@@ -1,12 +1,12 @@
 //! Session labels: the server shows which client holds or waits for which nodes.
 
-use crate::support::{Database, OutsideSession, Setup, on_every_setup, target};
+use crate::support::{Database, OutsideSession, Setup, TEST_LIMIT, on_every_setup, target};
 use hierlock::sql::{Provision, SessionLabel, Strategy};
-use hierlock::{Hierarchy, Hierlock, Target};
-use hierlock_conformance::until_waiting;
+use hierlock::{Blocker, Hierarchy, Hierlock, Target};
+use hierlock_conformance::{spawn_acquire, until_waiting};
 use hierlock_sandbox::{Engine, Sandbox};
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 on_every_setup!(holders_and_waiters_are_labelled, a_refusal_names_the_blocking_session);
 
@@ -47,14 +47,14 @@ impl OutsideSession {
     async fn until_labels(&mut self, engine: Engine, program: &str, expected: &[&[&str]]) {
         let targets = |paths: &&[&str]| paths.iter().map(|path| target(path)).collect();
         let expected: BTreeSet<Vec<Target>> = expected.iter().map(targets).collect();
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         loop {
             let labels = self.labels(engine, program).await;
             if labels == expected {
                 return;
             }
             assert!(
-                begun.elapsed() < crate::support::TEST_LIMIT,
+                begun.elapsed() < TEST_LIMIT,
                 "expected the labels {expected:?} within the limit, found {labels:?}"
             );
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -137,7 +137,38 @@ async fn a_refusal_names_the_blocking_session(setup: Setup) {
         assert_eq!(session.target, Some(target("u0/a0/r0")), "{error}");
         assert!(error.to_string().contains("with `u0/a0/r0`, which has the same slot"), "{error}");
     }
+    let waiters = connect("waiter").await;
+    let waiter = spawn_acquire(&waiters, "u0");
+    until_waiting(&waiters, 1).await;
+    a_refusal_behind_a_waiter_names_the_holder_too(setup, &others).await;
     guard.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// A holder has `u0` shared, a waiter wants it exclusive, and a shared request waits behind the waiter.
+async fn a_refusal_behind_a_waiter_names_the_holder_too(setup: Setup, locks: &Hierlock) {
+    let begun = Instant::now();
+    let error = loop {
+        let request = locks.request(target("u0/a0/r1")).within(Duration::from_millis(300));
+        match request.acquire().await {
+            // On PostgreSQL a shared request for a row passes a waiter.
+            Ok(guard) => {
+                let is_row = setup.strategy != Strategy::Advisory;
+                assert!(setup.engine == Engine::Postgres && is_row, "{guard:?}");
+                return guard.release().await.unwrap();
+            }
+            Err(error) if error.blocker() == Some(Blocker::Waiter) => break error,
+            // MariaDB does not list a new wait at once.
+            Err(error) => assert!(begun.elapsed() < TEST_LIMIT, "{error}"),
+        }
+    };
+    let waits: BTreeSet<bool> =
+        error.blocking_sessions().iter().map(|session| session.waiting_for.is_some()).collect();
+    assert_eq!(waits, BTreeSet::from([false, true]), "{error}");
+    let message = error.to_string();
+    let (waiter, holder) = message.split_once(", behind ").unwrap_or_else(|| panic!("{message}"));
+    assert!(waiter.contains("waiter@") && waiter.contains("waiting for"), "{message}");
+    assert!(holder.contains("holder@"), "{message}");
 }
 
 /// Returns another node with the bucket of `path`.
