@@ -328,7 +328,7 @@ mod tests {
             (
                 Error::would_block(root(Blocker::Waiter)),
                 WouldBlock,
-                "`u1` is not free: someone else, who came first, is waiting for it",
+                "`u1` is not free: someone else is already waiting for it",
             ),
             (
                 no_connection,
