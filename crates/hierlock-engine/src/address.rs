@@ -45,7 +45,7 @@ impl ServerAddress {
     /// Parses a URL that has only parameters of the driver. Fails if the driver of the URL is not compiled in.
     pub fn from_url(url: &Url) -> Result<Self, AddressError> {
         let dialect = Dialect::from_scheme(url.scheme())
-            .ok_or_else(|| AddressError(format!("`{}:` is no database server", url.scheme())))?;
+            .ok_or_else(|| AddressError(format!("`{}:` is not a database server", url.scheme())))?;
         Self::from_url_as(dialect, url)
     }
 

@@ -39,7 +39,7 @@ pub enum LockWaitPolicy {
 /// The error of a text that cannot be the name of a table or column.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no name of a table or column; it has 1 to 64 characters, and that of a table a dot only behind its \
+    "`{0}` is not a name of a table or column; it has 1 to 64 characters, and that of a table a dot only behind its \
      schema"
 )]
 pub struct InvalidName(pub String);

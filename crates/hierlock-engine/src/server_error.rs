@@ -27,8 +27,8 @@ pub enum ServerError {
     },
     /// The abandoned sessions of this client could not be ended in time.
     #[error(
-        "{server} could not be told within {} to end what this client has given up; it keeps those locks until \
-         it notices by itself",
+        "the abandoned sessions of this client on {server} could not be ended within {}; the server keeps their locks \
+         until it notices that the client has gone",
         duration_text(*limit)
     )]
     NotClosed {

@@ -11,7 +11,7 @@ pub enum Suitability {
     /// It can under conditions that the user has to confirm: the warnings.
     Doubtful(Vec<String>),
     /// It cannot, for this reason.
-    Unfit(String),
+    Unusable(String),
 }
 
 impl Session {
@@ -36,7 +36,7 @@ impl Suitability {
             findings.iter().filter(move |finding| finding.severity == severity).map(Finding::reason)
         };
         if let Some(why) = reasons(Severity::Problem).next() {
-            return Suitability::Unfit(why);
+            return Suitability::Unusable(why);
         }
         let doubts: Vec<String> = reasons(Severity::Warning).collect();
         if doubts.is_empty() { Suitability::Fit } else { Suitability::Doubtful(doubts) }
@@ -79,7 +79,10 @@ mod tests {
             (rolls_back, "innodb_rollback_on_timeout"),
         ] {
             let unfit = Suitability::of(&facts);
-            assert!(matches!(&unfit, Suitability::Unfit(why) if why.contains(part)), "{unfit:?}");
+            assert!(
+                matches!(&unfit, Suitability::Unusable(why) if why.contains(part)),
+                "{unfit:?}"
+            );
         }
     }
 }

@@ -98,9 +98,9 @@ fn locked_object_differs(expected: &ExpectedOutcome, wait: &SessionWait) -> Opti
     let ExpectedOutcome::Blocked { kind, object, .. } = expected else { return None };
     match &wait.target {
         None if kind.is_none() && object.is_none() => None,
-        None => {
-            Some(format!("expected `{expected}`, but the engine does not say for what it waits"))
-        }
+        None => Some(format!(
+            "expected `{expected}`, but the engine does not report the lock that it waits for"
+        )),
         Some(locked) => {
             let is_same = kind.is_none_or(|kind| locked.kind == kind)
                 && object.as_ref().is_none_or(|object| locked.object == *object);
@@ -141,8 +141,8 @@ fn victims_differ(expected: &[SessionName], observed: &ObservedStep<'_>) -> Opti
         }
         others => {
             let (these, others) = (join(candidates, " or "), join(others, " and "));
-            let should = format!("{these} should be chosen to end the deadlock");
-            Some(format!("{should}, but the engine chose {others}"))
+            let should = format!("the victim of the deadlock should be {these}");
+            Some(format!("{should}, but it was {others}"))
         }
     }
 }
@@ -239,7 +239,7 @@ fn blocked_by(wait: &SessionWait) -> String {
     let mut by: Vec<&str> = wait.blockers.iter().map(SessionName::as_str).collect();
     by.extend(wait.has_outside_blocker.then_some("a session outside of the scenario"));
     let text = match by.as_slice() {
-        [] => "is blocked, the engine does not say by whom".to_owned(),
+        [] => "is blocked, and the engine does not report by which session".to_owned(),
         by => format!("is blocked by {}", by.join(" and ")),
     };
     wait.target.as_ref().map_or(text.clone(), |target| format!("{text} ({target})"))
@@ -248,7 +248,7 @@ fn blocked_by(wait: &SessionWait) -> String {
 fn failed(failure: &Failure) -> String {
     let Failure { kind, code, message, .. } = failure;
     let verb = match kind {
-        FailureKind::Deadlock => "was chosen to end a deadlock",
+        FailureKind::Deadlock => "was the victim of a deadlock",
         FailureKind::TimedOut => "timed out",
         FailureKind::Refused => "was refused",
         FailureKind::Conflict => "failed with a conflict",

@@ -22,28 +22,28 @@ pub enum Error {
         missing: &'static str,
     },
     /// The server ended before it accepted connections.
-    #[error("the {engine} server ended at once; its log:\n{said}")]
+    #[error("the {engine} server ended at once; its log:\n{log}")]
     Ended {
         /// The engine.
         engine: Engine,
         /// The last lines of its log.
-        said: String,
+        log: String,
     },
     /// The server runs, but does not accept connections.
-    #[error("the {engine} server does not answer; its log:\n{said}")]
+    #[error("the {engine} server does not answer; its log:\n{log}")]
     Silent {
         /// The engine.
         engine: Engine,
         /// The last lines of its log.
-        said: String,
+        log: String,
     },
     /// A command that prepares a server or its cluster failed.
-    #[error("`{command}` failed; its output:\n{said}")]
+    #[error("`{command}` failed; its output:\n{output}")]
     Step {
         /// The command.
         command: String,
         /// Its output.
-        said: String,
+        output: String,
     },
     /// An error of the operating system.
     #[error("cannot {doing}: {source}")]

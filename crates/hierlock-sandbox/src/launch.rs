@@ -38,7 +38,7 @@ impl Launch {
             tempfile::Builder::new().prefix(&format!("hierlock-{}-", self.engine)).tempdir();
         let directory = directory.map_err(Error::io("make a directory for the server"))?;
         let user = installation.user();
-        supervisor::give_directory(user, directory.path())?;
+        supervisor::change_owner(user, directory.path())?;
         let mut prepare = installation.prepare(directory.path(), self)?;
         supervisor::run(&mut prepare, user, directory.path())?;
         Ok(directory)

@@ -140,7 +140,7 @@ impl Sandbox {
         let begun = Instant::now();
         while !condition()? {
             if self.supervisor.has_ended() {
-                return Err(Error::Ended { engine: self.engine, said: self.supervisor.log() });
+                return Err(Error::Ended { engine: self.engine, log: self.supervisor.log() });
             }
             self.pause(begun)?;
         }
@@ -156,7 +156,7 @@ impl Sandbox {
     /// Waits for [`READY_CHECK_PAUSE`]. Fails after [`READY_LIMIT`].
     fn pause(&self, begun: Instant) -> Result<()> {
         if begun.elapsed() > READY_LIMIT {
-            return Err(Error::Silent { engine: self.engine, said: self.supervisor.log() });
+            return Err(Error::Silent { engine: self.engine, log: self.supervisor.log() });
         }
         std::thread::sleep(READY_CHECK_PAUSE);
         Ok(())

@@ -130,10 +130,10 @@ fn output_text(command: &Command, output: Output) -> Result<String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let said =
+    let texts =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     let command = command.get_program().to_string_lossy().into_owned();
-    Err(Error::Step { command, said: said.concat().trim().to_owned() })
+    Err(Error::Step { command, output: texts.concat().trim().to_owned() })
 }
 
 /// The user id of the server process; None for the current user.
@@ -152,7 +152,7 @@ fn run_as(user: User, command: &mut Command) {
 }
 
 /// Makes the server's user the owner of its directory.
-pub(crate) fn give_directory(user: User, directory: &Path) -> Result<()> {
+pub(crate) fn change_owner(user: User, directory: &Path) -> Result<()> {
     let result = user.map_or(Ok(()), |user| chown(directory, Some(user), Some(user)));
-    result.map_err(Error::io("hand the directory to the server"))
+    result.map_err(Error::io("change the owner of the directory"))
 }

@@ -170,9 +170,7 @@ pub(super) fn cases(
     let mut cases: Vec<Case> = scenarios.iter().flat_map(|scenario| scenario.cases()).collect();
     cases.retain(|case| engines.is_empty() || engines.contains(&case.place.engine));
     if cases.is_empty() {
-        return Err(CommandError::usage(
-            "none of these scenarios is for the engines that were named",
-        ));
+        return Err(CommandError::usage("none of these scenarios runs on the named engines"));
     }
     Ok(cases)
 }

@@ -47,7 +47,7 @@ impl Renderer {
             match tree.root {
                 TreeRoot::Cycle => lines.push(self.colour(
                     RED,
-                    "these wait for each other, and the server has not ended it (a cycle):",
+                    "these sessions wait for each other in a cycle that the server has not resolved:",
                 )),
                 TreeRoot::Unknown => {
                     let unknown = "the server does not report the blocker of this session:";
@@ -87,7 +87,7 @@ impl Renderer {
         let about = path.map(|path| format!(" for {path}")).unwrap_or_default();
         let result = match (waiting, view.holders.len()) {
             _ if !snapshot.are_waits_visible => {
-                "this account may not see who waits, and who holds what".to_owned()
+                "this account may see neither locks nor lock waits".to_owned()
             }
             (0, 0) if path.is_some() => {
                 format!("no session waits{about}, and no holder is visible")
@@ -254,7 +254,7 @@ pub(crate) fn waited(session: &SessionLocks) -> Option<Duration> {
 
 /// Returns the lock that a session waits for.
 pub(crate) fn wanted_text(wait: &ReportedWait, filter: Option<&PathFilter>) -> String {
-    wait.wanted.as_ref().map_or("something".to_owned(), |lock| lock_text(lock, filter))
+    wait.wanted.as_ref().map_or("an unknown lock".to_owned(), |lock| lock_text(lock, filter))
 }
 
 /// Returns the paths that a session claims to lock, without a lock that proves it.

@@ -91,7 +91,7 @@ async fn add(queue: &Queue, args: &AddArgs, jobs: Vec<Job>) -> Result<String, Co
         (true, false, [one]) => json(&AddedJson::from(one)),
         (true, ..) => json_list(added.iter().map(AddedJson::from)),
         (_, false, [EnqueueOutcome::Added(id)]) => format!("added job {id}\n"),
-        (_, false, [EnqueueOutcome::Duplicate(id)]) => format!("job {id} is there already\n"),
+        (_, false, [EnqueueOutcome::Duplicate(id)]) => format!("job {id} exists already\n"),
         (_, _, added) => format!("added {}\n", counted(added.len() as u64, "job")),
     })
 }

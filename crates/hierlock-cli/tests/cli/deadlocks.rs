@@ -206,7 +206,7 @@ fn a_deadlock_is_drawn_as_the_lab_draws_it() {
         "participant server as mysql\n",
         "A->>server: update accounts set balance = balance + 5 where id = 2\n",
         "Note over A: blocked by B on row 2 of accounts (PRIMARY), X,REC_NOT_GAP\n",
-        "Note over B: ☠ B was chosen to end the deadlock\n",
+        "Note over B: ☠ deadlock, the victim was B\n",
     ] {
         assert!(diagram.contains(part), "{part} in\n{diagram}");
     }

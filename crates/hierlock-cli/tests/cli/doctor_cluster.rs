@@ -149,7 +149,7 @@ fn a_group_of_mysql_is_checked() {
                 WHERE MEMBER_STATE = 'UNREACHABLE'";
     until("the majority is lost", || query(second, unreachable) == "1");
     assert_finding(second, ("cluster", "problem", "1 of the 2 members"), 65);
-    assert_refused(second, "which is no majority");
+    assert_refused(second, "which is not a majority");
 }
 
 #[test]

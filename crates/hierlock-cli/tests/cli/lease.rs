@@ -225,7 +225,7 @@ fn a_usage_error_exits_with_64_and_changes_nothing() {
         (&["force-release", "1", "--actor", "", "--reason", "x"], "1 to 255 characters"),
         (&["audit", "--limit", "0"], "0"),
         (&["list", "--url", "sqlite::memory:"], "sqlite:PATH"),
-        (&["list", "--url", "redis://me:secret@x"], "is no database"),
+        (&["list", "--url", "redis://me:secret@x"], "is not a database"),
         (&["list", "--url", "mysql://me:secret@x:y/z"], "cannot be read"),
         (&["nothing"], "--help"),
     ] {

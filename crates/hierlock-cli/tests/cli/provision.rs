@@ -114,7 +114,7 @@ fn a_usage_error_exits_with_64_a_missing_server_with_69() {
         (&["--url", "mysql://127.0.0.1/x", "--repair"], "--check"),
         (&["--url", "mysql://127.0.0.1/x", "--connections", "0"], "1..=100"),
         (&[], "--url"),
-        (&["--url", "file:/tmp/x"], "is no database"),
+        (&["--url", "file:/tmp/x"], "is not a database"),
     ] {
         let output = hierlock(&["provision"]).args(arguments).output().unwrap();
         assert_eq!(code(&output), Some(64), "{}", stderr(&output));

@@ -121,7 +121,7 @@ fn add_and_stats_print_json() {
     assert_eq!(database.json(&add), json!({"result": "added", "id": 1}));
     let again = database.json(&add);
     assert_eq!((&again["result"], &again["id"]), (&"duplicate".into(), &1.into()));
-    assert_eq!(database.ok(&add), "job 1 is there already\n");
+    assert_eq!(database.ok(&add), "job 1 exists already\n");
     let lines =
         database.output_with_input(&["queue", "add", "other", "--lines", "--json"], b"a\nb");
     let added: Value = serde_json::from_slice(&lines.stdout).unwrap();
@@ -353,7 +353,7 @@ fn a_usage_error_exits_with_64_and_changes_nothing() {
         (&["work", "mail", "--lease", "99ms", "--", "true"], "at least 100ms"),
         (&["work", "mail", "--poll", "0s", "--", "true"], "poll"),
         (&["work", "two words", "--", "true"], "cannot name a queue"),
-        (&["stats", "--url", "file:/tmp/x"], "is no database"),
+        (&["stats", "--url", "file:/tmp/x"], "is not a database"),
     ] {
         let printed = database.fails(64, &[&["queue"], arguments].concat());
         assert!(printed.contains(message), "{arguments:?}: {printed}");

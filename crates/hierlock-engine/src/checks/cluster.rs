@@ -145,7 +145,7 @@ fn cluster(check: &Check, facts: &ServerFacts) -> Option<Finding> {
         Cluster::Group { members, unreachable, .. } if unreachable * 2 >= members => {
             let reached = members - unreachable;
             let message = format!(
-                "it reaches {reached} of the {members} members of its replication group, which is no majority: the others \
+                "it reaches {reached} of the {members} members of its replication group, which is not a majority: the others \
                  may have elected another primary, whose locks it does not share"
             );
             let fix = "connect to the primary of the majority; with group_replication_unreachable_majority_timeout a \
@@ -174,7 +174,7 @@ fn cluster(check: &Check, facts: &ServerFacts) -> Option<Finding> {
         }
         Cluster::Galera { nodes, is_majority: false } => check.problem(
             format!(
-                "it is in a part of a Galera cluster that is no majority (non-Primary) and executes no statement; it \
+                "it is in a part of a Galera cluster that has no majority (non-Primary) and executes no statement; it \
                  has {nodes} of the nodes"
             ),
             "connect to a node of the majority",

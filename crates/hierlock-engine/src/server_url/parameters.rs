@@ -56,7 +56,7 @@ fn names_of(driver: Driver) -> impl Iterator<Item = &'static str> {
 #[non_exhaustive]
 pub enum UrlParameterError {
     /// Neither hierlock nor the driver has a parameter of that name.
-    #[error("`{name}` is no parameter of {what}: {hint}")]
+    #[error("`{name}` is not a parameter of {what}: {hint}")]
     Unknown {
         /// The name in the URL.
         name: String,
@@ -149,7 +149,7 @@ mod tests {
             (
                 Lock,
                 " MySQL://h/d?t%61bel=x",
-                "`tabel` is no parameter of a mysql: URL: did you mean",
+                "`tabel` is not a parameter of a mysql: URL: did you mean",
             ),
             (Lock, "mysql://h/d?parseTime=true", "there are strategy, "),
             (Lock, "mysql://h/d?options[search_path]=x", "no parameter of a mysql: URL"),
@@ -159,7 +159,7 @@ mod tests {
             (
                 Driver,
                 "mysql://h/d?table=x",
-                "`table` is no parameter of a mysql: URL: it is for locks",
+                "`table` is not a parameter of a mysql: URL: it is for locks",
             ),
             (Driver, "postgres://h/d?sslmod=x", "did you mean `sslmode`?"),
         ] {

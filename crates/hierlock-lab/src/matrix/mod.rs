@@ -54,7 +54,7 @@ impl Default for MatrixOptions {
 pub enum MatrixError {
     /// The text does not consist of three numbers.
     #[error(
-        "`{0}` is no tree; write how many users, accounts each and resources each, such as 2x2x2"
+        "`{0}` is not a tree; write how many users, accounts each and resources each, such as 2x2x2"
     )]
     Unreadable(String),
     /// A tree without nodes, or with too many.

@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn an_invalid_size_is_an_error() {
         for (text, message) in [
-            ("2x2", "`2x2` is no tree"),
+            ("2x2", "`2x2` is not a tree"),
             ("2x2xtwo", "such as 2x2x2"),
             ("0x1x1", "1 to 200"),
             ("9x9x9", "819 nodes"),

@@ -5,7 +5,7 @@ use super::display::{locked_object, one_line, truncate};
 use super::transcript::is_look;
 use crate::record::{BlockingLock, Deadlock, Record, StepRecord, WaitCycle, WaitEdge};
 
-pub(crate) const CYCLE: &str = "A cycle of waits that the engine does not end";
+pub(crate) const CYCLE: &str = "A cycle of waits that the engine does not resolve";
 
 const MAX_STATEMENT: usize = 120;
 
@@ -22,7 +22,7 @@ pub(crate) fn deadlock(record: &Record, deadlock: &Deadlock) -> Vec<String> {
         sentences.push("The server does not report who waited for whom.".to_owned());
     }
     sentences.extend(deadlock.cycle.iter().map(|edge| deadlock_edge(record, deadlock, edge)));
-    sentences.push(format!("{} was chosen to end it.", deadlock.victim));
+    sentences.push(format!("The victim was {}.", deadlock.victim));
     sentences
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn cycle(record: &Record, cycle: &WaitCycle) -> Vec<String> {
         }
         sentences.push(sentence + ".");
     }
-    let end = "It stays until a wait runs out of time or a session is ended from outside.";
+    let end = "It lasts until a wait times out or a session is ended from outside.";
     sentences.push(end.to_owned());
     sentences
 }
@@ -55,7 +55,7 @@ fn deadlock_edge(record: &Record, deadlock: &Deadlock, edge: &WaitEdge) -> Strin
     let step = steps.find(|step| step.session == *waiter && !is_look(step));
     let mut sentence = match wants {
         Some(object) => format!("{waiter} wanted {}", locked_object(object)),
-        None => format!("{waiter} waited for {holder}, for what was not seen,"),
+        None => format!("{waiter} waited for {holder}, for an unknown lock,"),
     };
     match (step, wants) {
         (Some(step), Some(_)) => sentence += &format!(" in line {}", step.line),
@@ -67,7 +67,7 @@ fn deadlock_edge(record: &Record, deadlock: &Deadlock, edge: &WaitEdge) -> Strin
         sentence += &format!("; {holder} {state} {}", blocking_lock(record, lock));
     }
     if blocking.is_empty() && wants.is_some() {
-        sentence += &format!("; {holder} was in its way");
+        sentence += &format!("; {holder} blocked it");
     }
     for unknown in unknown {
         sentence += &format!("; {}", one_line(unknown));
@@ -83,7 +83,7 @@ fn blocking_lock(record: &Record, lock: &BlockingLock) -> String {
     match step(asked) {
         Some(asked) => text += &format!(" since {}", statement(asked)),
         None => {
-            let unknown = unknown.as_deref().unwrap_or("since when is not known");
+            let unknown = unknown.as_deref().unwrap_or("since an unknown statement");
             text += &format!(" ({})", one_line(unknown));
         }
     }

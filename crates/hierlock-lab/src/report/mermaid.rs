@@ -49,7 +49,7 @@ impl Record {
             for deadlock in self.deadlocks.iter().filter(|deadlock| deadlock.step == index) {
                 let victim = &deadlock.victim;
                 let session = id(victim);
-                line(format!("Note over {session}: ☠ {victim} was chosen to end the deadlock"));
+                line(format!("Note over {session}: ☠ deadlock, the victim was {victim}"));
             }
             for cycle in self.cycles.iter().filter(|cycle| cycle.step == index) {
                 let waiters = listed(cycle.links.iter().map(|edge| &edge.waiter), "and");

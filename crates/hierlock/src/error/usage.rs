@@ -15,20 +15,17 @@ pub(crate) enum TargetError {
     TooManyIds,
     #[error("`{path}` is not a path: {error}")]
     Path { path: String, error: Error },
-    #[error(
-        "`{path}` is not a path: in it a `%` begins %2F (a `/` inside an ID) or %25 (a `%`), and \
-         nothing else"
-    )]
+    #[error("`{path}` is not a path: write %2F for a `/` inside an ID and %25 for a `%`")]
     Escape { path: String },
     #[error("`{target}` has {} IDs, but the tree has only {} levels ({levels})", target.level() + 1, levels.len())]
     TooDeep { target: Target, levels: Hierarchy },
     #[error("a tree has 1 to {max} levels, not {given} levels", max = Hierarchy::MAX_LEVELS)]
     LevelCount { given: usize },
-    #[error("level {level} is named `{name}`; every level needs a name, and no two the same")]
+    #[error("level {level} is named `{name}`; every level needs a unique name")]
     LevelName { level: usize, name: String },
-    #[error("`{text}` is not a mode; it is shared, update or exclusive")]
+    #[error("`{text}` is not a mode; a mode is shared, update or exclusive")]
     Mode { text: String },
-    #[error("{count} is not a bucket count; it is 1 to 2147483647 (usually {})", Buckets::default().count())]
+    #[error("{count} is not a bucket count; a bucket count is 1 to 2147483647 (usually {})", Buckets::default().count())]
     Buckets { count: u32 },
     #[error("no target was given; name at least one node to lock")]
     NoTarget,
@@ -39,12 +36,12 @@ pub(crate) enum TargetError {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UrlError {
     #[error(
-        "`{url}` is not a lock URL; it is memory:, memory:NAME, file:PATH, or \
+        "`{url}` is not a lock URL; a lock URL is memory:, memory:NAME, file:PATH, or \
          mysql:, mariadb: or postgres://USER:PASSWORD@HOST:PORT/DATABASE"
     )]
     Scheme { url: ServerUrl },
     #[error(
-        "`{url}` is no database; write mysql:, mariadb: or postgres://USER:PASSWORD@HOST:PORT/DATABASE, \
+        "`{url}` is not a database URL; write mysql:, mariadb: or postgres://USER:PASSWORD@HOST:PORT/DATABASE, \
          or sqlite:PATH"
     )]
     Database { url: ServerUrl },
@@ -78,11 +75,11 @@ pub(crate) enum UrlError {
     #[error("`{url}` names no file; write file:PATH, for example file:/run/lock/app.lock")]
     NoPath { url: ServerUrl },
     #[error(
-        "`{url}` is in use with the levels {theirs}; all who share it must have the same, not {ours}"
+        "`{url}` is in use with the levels {theirs}; all clients must have the same levels, not {ours}"
     )]
     OtherLevels { url: ServerUrl, theirs: Hierarchy, ours: Hierarchy },
-    #[error("`{url}` needs Linux: it stands on open-file-description locks. memory: works here")]
-    #[cfg_attr(target_os = "linux", expect(dead_code, reason = "only other systems say it"))]
+    #[error("`{url}` needs Linux: it uses open-file-description locks. memory: works here")]
+    #[cfg_attr(target_os = "linux", expect(dead_code, reason = "only for other systems"))]
     NotLinux { url: ServerUrl },
 }
 

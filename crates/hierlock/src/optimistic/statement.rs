@@ -148,7 +148,7 @@ mod tests {
             (Changes::new().set("VERSION", 9), "goes up by itself"),
             (Changes::new().set("Hall", "B"), "`Hall` is a part of the key"),
             (Changes::new().set("price", 1).set("Price", 2), "`Price` is given twice"),
-            (Changes::new().set("", 1), "is no name"),
+            (Changes::new().set("", 1), "is not a name"),
             (price("price * ?", []), "1 placeholders (`?` outside of quotes and comments), but 0"),
             (
                 price("price + '?'", one()),
@@ -174,7 +174,7 @@ mod tests {
     fn invalid_keys_are_usage_errors() {
         let seats = VersionedTable::new("seats", "version").unwrap();
         for (row, expected) in [
-            (seats.row("", 1), "is no name"),
+            (seats.row("", 1), "is not a name"),
             (seats.row("id", None::<i64>), "NULL for `id`"),
             (seats.row("id", 1).and_then(|row| row.and("id", 2)), "`id` is given twice"),
             (seats.row_expr("id", "lower(?)", []), "but 0 values are given"),

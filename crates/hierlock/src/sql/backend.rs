@@ -63,7 +63,7 @@ impl SqlBackend {
             while !lock_table::agree(&mut session, &mut scheme, follows, missing).await? {
                 // The bucket count may be changing at this moment.
                 if reads == MAX_READS_BY_CONNECT {
-                    return Err(LockTableError::Unfit(format!(
+                    return Err(LockTableError::Unusable(format!(
                         "its clients have agreed on `{}`, which does not exist, or not striped as \
                          agreed; run `hierlock provision` again",
                         scheme.rows_table()
@@ -77,7 +77,7 @@ impl SqlBackend {
                 let found = exclusion::check(&pool, &scheme).await?.finding();
                 match found.severity {
                     Severity::Ok => {}
-                    Severity::Problem => return Err(LockTableError::Unfit(found.reason())),
+                    Severity::Problem => return Err(LockTableError::Unusable(found.reason())),
                     _ => warnings.push(format!("{address}: {}", found.reason())),
                 }
             }

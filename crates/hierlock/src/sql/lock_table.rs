@@ -27,7 +27,7 @@ pub(super) enum LockTableError {
     Statement(#[from] sqlx::Error),
     /// This client cannot use the server or its tables, for this reason.
     #[error("{0}")]
-    Unfit(String),
+    Unusable(String),
     /// The server's answer cannot be parsed.
     #[error("{0}")]
     Unreadable(&'static str),
@@ -42,7 +42,7 @@ impl LockTableError {
         let server = address.to_string();
         match self {
             LockTableError::Statement(source) => ServerError::Failed { server, source }.into(),
-            LockTableError::Unfit(why) => SqlError::Unusable { server, why }.into(),
+            LockTableError::Unusable(why) => SqlError::Unusable { server, why }.into(),
             LockTableError::Unreadable(what) => SqlError::Unexpected { server, what }.into(),
             LockTableError::Other(error) => error,
         }
@@ -53,7 +53,7 @@ impl Scheme {
     /// Returns the error for a table of rows that does not exist.
     pub(super) fn no_table(&self) -> LockTableError {
         let table = self.rows_table();
-        LockTableError::Unfit(format!(
+        LockTableError::Unusable(format!(
             "it has no lock table `{table}` yet; create it with `hierlock provision`"
         ))
     }
@@ -66,7 +66,7 @@ pub(super) async fn check_server(
 ) -> Result<Vec<String>> {
     match session.suitability().await? {
         Suitability::Fit => Ok(Vec::new()),
-        Suitability::Unfit(why) => Err(LockTableError::Unfit(why)),
+        Suitability::Unusable(why) => Err(LockTableError::Unusable(why)),
         Suitability::Doubtful(reasons) => {
             Ok(reasons.into_iter().map(|why| format!("{address}: {why}")).collect())
         }
@@ -79,7 +79,7 @@ pub(super) async fn check_pooler(session: &mut Session, pool: &LockPool) -> Resu
     let facts = ServerFacts { is_pooled, ..ServerFacts::new(session.dialect) };
     match POOLER.judge(&facts) {
         Some(found) if found.severity == Severity::Problem => {
-            Err(LockTableError::Unfit(found.reason()))
+            Err(LockTableError::Unusable(found.reason()))
         }
         _ => Ok(()),
     }
@@ -101,8 +101,8 @@ pub(super) async fn agree(
     while stored.is_none() && tries > 0 {
         tries -= 1;
         let created = create_on_demand(session, scheme).await;
-        if let Err(LockTableError::Unfit(why)) = created {
-            return Err(LockTableError::Unfit(why));
+        if let Err(LockTableError::Unusable(why)) = created {
+            return Err(LockTableError::Unusable(why));
         }
         stored = read(session, scheme).await?;
         // If two clients create a table at the same time, PostgreSQL fails one of them, although the table exists then.
@@ -119,7 +119,7 @@ pub(super) async fn agree(
         scheme.follow(&stored);
     }
     if let Some(why) = scheme.difference(&stored) {
-        return Err(LockTableError::Unfit(why));
+        return Err(LockTableError::Unusable(why));
     }
     if scheme.dialect.is_innodb() {
         RowTable::find(session, scheme).await?;
@@ -184,7 +184,7 @@ async fn fail_if_newer(session: &mut Session) -> Result<()> {
         Err(error) => return Err(error.into()),
     };
     match SCHEMA.compare(version.unwrap_or(1)) {
-        Err(why) if why.is_newer_schema() => Err(LockTableError::Unfit(why.to_string())),
+        Err(why) if why.is_newer_schema() => Err(LockTableError::Unusable(why.to_string())),
         _ => Ok(()),
     }
 }
@@ -193,7 +193,7 @@ async fn fail_if_newer(session: &mut Session) -> Result<()> {
 pub(super) async fn make_meta(session: &mut Session) -> Result<()> {
     let mut connection = DatabaseConnection::of_caller(session.as_ref().connection);
     let upgraded = SCHEMA.upgrade_alone(&mut connection).await?;
-    upgraded.map_err(|why| LockTableError::Unfit(why.to_string()))
+    upgraded.map_err(|why| LockTableError::Unusable(why.to_string()))
 }
 
 /// Returns whether the table of rows exists, striped as agreed. True for advisory keys, which need none.
@@ -248,7 +248,7 @@ impl RowTable {
             return Ok(None);
         };
         if scheme.dialect.is_innodb() && engine != "InnoDB" {
-            return Err(LockTableError::Unfit(format!(
+            return Err(LockTableError::Unusable(format!(
                 "`{table}` is a table of {engine}, which has no row locks; ALTER TABLE {table} \
                  ENGINE = InnoDB"
             )));

@@ -54,7 +54,7 @@ pub(super) async fn check(
         Err(LockTableError::Statement(error)) if !ErrorClass::of(&error).is_connection_lost() => {
             error
         }
-        Err(LockTableError::Unfit(why)) => {
+        Err(LockTableError::Unusable(why)) => {
             return Ok(unusable(AGREEMENT.problem(why, "update this program")));
         }
         checked => return checked,
@@ -120,7 +120,7 @@ async fn check_table(session: &mut Session, scheme: &Scheme) -> Result<(Finding,
             return Ok((TABLE.problem(message, PROVISION), false));
         }
         // The table has a storage engine without row locks.
-        Err(LockTableError::Unfit(why)) => {
+        Err(LockTableError::Unusable(why)) => {
             let (message, fix) = why.split_once("; ").unwrap_or((&why, PROVISION));
             return Ok((TABLE.problem(message, fix), true));
         }

@@ -86,7 +86,7 @@ impl Provision {
             return Ok(0);
         }
         limit.wait(rows).await;
-        let met_someone = |error: &sqlx::Error| {
+        let is_conflict = |error: &sqlx::Error| {
             let class = ErrorClass::of(error);
             class == ErrorClass::Deadlock || class.is_not_granted()
         };
@@ -94,15 +94,15 @@ impl Provision {
         let inserted = loop {
             tries += 1;
             match insert(session, scheme, self.series, &missing).await {
-                Err(error) if tries < MAX_TRIES && met_someone(&error) => {}
+                Err(error) if tries < MAX_TRIES && is_conflict(&error) => {}
                 inserted => break inserted?,
             }
         };
         // If another session has inserted some of the rows, all of them must exist now.
         if inserted != rows && count_range(session, scheme, chunk).await? != chunk.rows() {
             let table = scheme.rows_table();
-            return Err(LockTableError::Unfit(format!(
-                "`{table}` did not take the rows of {chunk}; does something else change it?"
+            return Err(LockTableError::Unusable(format!(
+                "`{table}` lacks rows of {chunk} after they were inserted; does another program change it?"
             )));
         }
         Ok(inserted)
@@ -113,13 +113,13 @@ impl Provision {
 async fn ask_numbers(session: &mut Session, sql: &str) -> Result<Vec<u64>> {
     let rows = session.rows(sql).await?;
     let numbers: Option<Vec<u64>> = rows.iter().map(|row| row[0].parse().ok()).collect();
-    numbers.ok_or(LockTableError::Unreadable("it has answered with something else than numbers"))
+    numbers.ok_or(LockTableError::Unreadable("a result is not a number"))
 }
 
 /// Runs a query that returns one number.
 pub(super) async fn count(session: &mut Session, sql: &str) -> Result<u64> {
     let number = ask_numbers(session, sql).await?.first().copied();
-    number.ok_or(LockTableError::Unreadable("it has counted nothing, and not said 0"))
+    number.ok_or(LockTableError::Unreadable("a COUNT has returned no row"))
 }
 
 /// Returns the number of existing rows of a range.
@@ -141,8 +141,8 @@ pub(super) async fn missing(
     }
     let (table, within) = (scheme.quoted_table(), within(chunk));
     let sql = format!("SELECT bucket FROM {table} WHERE {within} ORDER BY bucket");
-    let there = ask_numbers(session, &sql).await?;
-    Ok(gaps(chunk, there))
+    let existing = ask_numbers(session, &sql).await?;
+    Ok(gaps(chunk, existing))
 }
 
 pub(super) fn within(range: RowRange) -> String {
@@ -158,7 +158,7 @@ async fn insert(
     missing: &[RowRange],
 ) -> sqlx::Result<u64> {
     // A statement that fails at an existing row is faster, so it is tried first.
-    let hopeful = match scheme.dialect {
+    let first_attempt = match scheme.dialect {
         Dialect::Postgres => {
             let table = scheme.quoted_table();
             let copy = format!("COPY {table} (level, bucket) FROM STDIN");
@@ -169,7 +169,7 @@ async fn insert(
             run_all(session, inserts(scheme, series, missing).into_iter().map(plain)).await
         }
     };
-    match hopeful {
+    match first_attempt {
         Err(error) if ErrorClass::of(&error) == ErrorClass::Duplicate => {
             run_all(session, inserts(scheme, series, missing)).await
         }

@@ -42,7 +42,7 @@ impl Provision {
         if !is_leader {
             let table = self.scheme.rows_table();
             let why = format!("`{table}` is being provisioned by someone else");
-            return Err(LockTableError::Unfit(why));
+            return Err(LockTableError::Unusable(why));
         }
         Ok(leader)
     }
@@ -101,7 +101,7 @@ impl Provision {
             let buckets = same.buckets;
             why += &format!(", or change it with `hierlock provision --rebucket {buckets}`");
         }
-        Err(LockTableError::Unfit(why))
+        Err(LockTableError::Unusable(why))
     }
 
     /// Fails if there is a table without an agreement that does not fit this scheme.
@@ -110,7 +110,7 @@ impl Provision {
         let (name, fence) = (self.scheme.rows_table(), self.scheme.fence());
         let buckets = Some(self.scheme.buckets.count());
         if self.scheme.strategy == Strategy::Striped && table.fence != buckets {
-            return Err(LockTableError::Unfit(format!(
+            return Err(LockTableError::Unusable(format!(
                 "there is a table `{name}` without a column {fence}. If its rows are for that many \
                  buckets, ALTER TABLE {name} ADD COLUMN {fence} BOOLEAN; else name another with \
                  table=NAME"

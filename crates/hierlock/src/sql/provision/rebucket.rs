@@ -47,13 +47,15 @@ impl Provision {
         // A count in the URL must be the old or the new one.
         let (old, asked) = (stored.buckets, self.scheme.buckets.count());
         if !self.follows && asked != old && asked != new.count() {
-            return Err(LockTableError::Unfit(self.scheme.difference(&stored).unwrap_or_default()));
+            return Err(LockTableError::Unusable(
+                self.scheme.difference(&stored).unwrap_or_default(),
+            ));
         }
         let to = self.with_buckets(new);
         let changed =
             Agreement { buckets: new.count(), state: ProvisionState::Ready, ..stored.clone() };
         if let Some(why) = to.scheme.difference(&changed) {
-            return Err(LockTableError::Unfit(why));
+            return Err(LockTableError::Unusable(why));
         }
         let mut inserted = 0;
         if stored.state == ProvisionState::Ready && new.count() > old {
