@@ -73,7 +73,7 @@ pub use {
     message::{UnreadableAnswer, error_message, timed_out},
     row::{CellRow, ColumnError, Row, TextRow, cell, number_cell},
     server_error::ServerError,
-    tasks::{TaskToken, TaskTracker},
+    tasks::task_tracker,
     value::Value,
 };
 

@@ -5,7 +5,7 @@ use crate::introspection::{IntrospectionScope, SessionList, list_sessions};
 use crate::row::TextRow;
 use crate::session::settings::{Purpose, SessionSettings};
 use crate::session::{Session, SessionId, unix_seconds};
-use crate::tasks::TaskTracker;
+use crate::tasks::task_tracker;
 use crate::{Dialect, ServerAddress, ServerError, sessions, timed_out};
 use std::io;
 use std::pin::pin;
@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
+use tokio_util::task::TaskTracker;
 
 /// The settings of a pool.
 #[derive(Clone, Debug)]
@@ -91,7 +92,7 @@ impl Pool {
             control: tokio::sync::Mutex::default(),
             unanswered: Mutex::default(),
             clock_offset: AtomicI64::default(),
-            tasks: TaskTracker::default(),
+            tasks: task_tracker(),
             abandoned: AbandonedSessions::default(),
             this: this.clone(),
         })
@@ -148,11 +149,11 @@ impl Pool {
         let close = async {
             loop {
                 // A task may abandon sessions, so tasks are waited for first.
-                self.tasks.wait_until_idle().await;
+                self.tasks.wait().await;
                 self.abandoned.wait_until_ended().await;
                 let mut idle = self.idle();
                 // Checked under the lock: a task that has taken a session returns it later.
-                if self.tasks.is_idle() {
+                if self.tasks.is_empty() {
                     idle.drain(..).for_each(|(session, _)| session.close());
                     break;
                 }

@@ -10,53 +10,30 @@
 //! So no statement is left running and no transaction left open, and an acquire that is not dropped costs no task switch.
 //! If the whole runtime ends, the connection is closed, and the server releases all locks.
 
-use hierlock_engine::TaskTracker;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
-
-/// Shows the work whether its caller was dropped. Cancelled when the receiver is dropped.
-pub(crate) struct CancellationToken(Option<watch::Sender<()>>);
-
-impl CancellationToken {
-    #[cfg(feature = "_server")]
-    /// Returns a token that is never cancelled, for work that runs only inside the caller's future.
-    pub(crate) fn never() -> Self {
-        Self(None)
-    }
-
-    /// Waits until the caller is dropped.
-    pub(crate) async fn cancelled(&self) {
-        match &self.0 {
-            Some(caller) => caller.closed().await,
-            None => std::future::pending().await,
-        }
-    }
-
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.0.as_ref().is_some_and(watch::Sender::is_closed)
-    }
-}
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
 
 /// Work that the caller polls, and that a spawned task finishes if the caller is dropped.
 pub(crate) struct Handover<T: 'static> {
-    /// The work, and the receiver that is dropped with the caller. None when the work has ended.
-    work: Option<(Pin<Box<dyn Future<Output = T> + Send>>, watch::Receiver<()>)>,
+    /// The work, and the guard that cancels its token. None when the work has ended.
+    work: Option<(Pin<Box<dyn Future<Output = T> + Send>>, DropGuard)>,
     runtime: Handle,
     tasks: TaskTracker,
 }
 
 impl<T: Send + 'static> Handover<T> {
-    /// `tasks` tracks the task that finishes the work, if one is spawned.
+    /// The token of the work is cancelled when the caller is dropped. `tasks` tracks the task that then finishes the work.
     pub(crate) fn new<W: Future<Output = T> + Send + 'static>(
         runtime: Handle,
         tasks: &TaskTracker,
         work: impl FnOnce(CancellationToken) -> W,
     ) -> Self {
-        let (worker, caller) = watch::channel(());
-        let work = Box::pin(work(CancellationToken(Some(worker))));
-        Self { work: Some((work, caller)), runtime, tasks: tasks.clone() }
+        let cancellation = CancellationToken::new();
+        let work = Box::pin(work(cancellation.clone()));
+        Self { work: Some((work, cancellation.drop_guard())), runtime, tasks: tasks.clone() }
     }
 }
 
@@ -75,10 +52,10 @@ impl<T: 'static> Future for Handover<T> {
 
 impl<T: 'static> Drop for Handover<T> {
     fn drop(&mut self) {
-        if let Some((work, caller)) = self.work.take() {
+        if let Some((work, cancel)) = self.work.take() {
             // Before the work is polled again, so that it finds its token cancelled.
-            drop(caller);
-            self.tasks.spawn(&self.runtime, async move { drop(work.await) });
+            drop(cancel);
+            self.tasks.spawn_on(async move { drop(work.await) }, &self.runtime);
         }
     }
 }

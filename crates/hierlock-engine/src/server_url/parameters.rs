@@ -152,7 +152,7 @@ mod tests {
                 "`tabel` is not a parameter of a mysql: URL: did you mean",
             ),
             (Lock, "mysql://h/d?parseTime=true", "there are strategy, "),
-            (Lock, "mysql://h/d?options[search_path]=x", "no parameter of a mysql: URL"),
+            (Lock, "mysql://h/d?options[search_path]=x", "not a parameter of a mysql: URL"),
             (Lock, "file:/tmp/x?strategy=striped", "file: has no parameters"),
             (Lock, "memory:x?table=y", "memory: has no parameters"),
             (Driver, "sqlite:/x.db?mod=ro", "did you mean `mode`?"),

@@ -41,17 +41,19 @@ pub use transaction::{AnyTransaction, Transaction};
 
 use crate::error::{Error, Result, UrlError};
 #[cfg(feature = "toolbox")]
-use crate::handover::{CancellationToken, Handover};
+use crate::handover::Handover;
 use crate::retry::{RetryPolicy, retry};
 #[cfg(feature = "_server")]
 use hierlock_engine::{Dialect, Pool, PoolSettings, Purpose, ServerAddress};
-use hierlock_engine::{TaskTracker, UrlUse, check_parameters};
+use hierlock_engine::{UrlUse, check_parameters, task_tracker};
 use pool::DatabasePool;
 #[cfg(feature = "_server")]
 use pool::ProgramServer;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// How long [`Database::close`] waits for background tasks.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
@@ -293,7 +295,7 @@ impl Database {
     /// # Cancel safety
     /// Can be dropped and called again.
     pub async fn close(&self) {
-        let _ = tokio::time::timeout(CLOSE_LIMIT, self.tasks.wait_until_idle()).await;
+        let _ = tokio::time::timeout(CLOSE_LIMIT, self.tasks.wait()).await;
         self.pool.close().await;
     }
 }
@@ -305,7 +307,7 @@ pub(crate) fn time_from_ms(ms: i64) -> SystemTime {
 
 impl From<DatabasePool> for Database {
     fn from(pool: DatabasePool) -> Self {
-        Self { pool, tasks: TaskTracker::default() }
+        Self { pool, tasks: task_tracker() }
     }
 }
 

@@ -20,11 +20,11 @@ use super::schema::SCHEMA;
 use super::{Lease, LeaseRequest, Leases};
 use crate::database::{Driver, Row, Transaction, Value, time_from_ms};
 use crate::error::{Result, TableError};
-use crate::handover::CancellationToken;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 /// The pause before the next attempt is random, between these.
 const MIN_PAUSE: Duration = Duration::from_millis(10);

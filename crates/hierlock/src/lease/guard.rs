@@ -107,7 +107,7 @@ impl Drop for LeaseGuard {
         self.task.abort();
         if let Some(lease) = self.lease.take() {
             let tasks = lease.leases.database().tasks().clone();
-            tasks.spawn(&self.runtime, async move { drop(lease.release().await) });
+            tasks.spawn_on(async move { drop(lease.release().await) }, &self.runtime);
         }
     }
 }

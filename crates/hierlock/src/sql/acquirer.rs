@@ -10,7 +10,6 @@ use super::{
 };
 use crate::backend::WaitLimit;
 use crate::error::{Blocker, Error, LockConflict, LockError};
-use crate::handover::CancellationToken;
 use crate::plan::{Plan, Step, add_claims, targets_of};
 use crate::registry::RegistryEntry;
 use crate::snapshot::Statistics;
@@ -19,6 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 /// The longest pause before a retry after a deadlock.
 const MAX_DEADLOCK_PAUSE: Duration = Duration::from_millis(20);

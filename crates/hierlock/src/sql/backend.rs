@@ -6,7 +6,7 @@ use super::lock_table::{self, LockTableError, MissingTables};
 use super::{AcquireError, Acquirer, InTransaction, LockPool, LockServer, Options, Scheme};
 use crate::backend::{AcquireRequest, Backend};
 use crate::error::SqlError;
-use crate::handover::{CancellationToken, Handover};
+use crate::handover::Handover;
 use crate::registry::Registry;
 use crate::{Error, Hierarchy, Holder, ModeSet, Result, SlotMode, Slots, Target};
 use hierlock_engine::checks::Severity;
@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 /// The number of times that an acquire, or a client that connects, reads the agreement again while the table changes.
 const MAX_READS_BY_ACQUIRE: usize = 100;
@@ -114,7 +115,7 @@ impl SqlBackend {
         transaction: &mut impl InTransaction,
         request: AcquireRequest,
     ) -> Result<BTreeMap<Target, SlotMode>> {
-        let acquirer = self.acquirer(request, self.scheme(), CancellationToken::never())?;
+        let acquirer = self.acquirer(request, self.scheme(), CancellationToken::new())?;
         acquirer.acquire_in(transaction).await?;
         Ok(acquirer.plan.steps().map(|step| (step.target, step.mode)).collect())
     }

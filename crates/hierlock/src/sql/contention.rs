@@ -25,7 +25,7 @@ impl Acquirer {
         let (pool, scheme, step) = (self.pool.clone(), self.scheme.clone(), step.clone());
         // Does not panic: the caller is a running future of tokio.
         let runtime = tokio::runtime::Handle::current();
-        self.pool.server.tasks.clone().spawn(&runtime, classify(pool, scheme, step, pid));
+        self.pool.server.tasks.clone().spawn_on(classify(pool, scheme, step, pid), &runtime);
     }
 }
 

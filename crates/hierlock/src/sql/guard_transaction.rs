@@ -83,7 +83,7 @@ impl<C: DriverConnection> Drop for GuardTransaction<'_, C> {
         if let Some(held) = self.held.take() {
             let hold = self.hold.clone();
             let tasks = &self.hold.pool.server.tasks;
-            tasks.spawn(&self.hold.runtime, async move { hold.take_back(held).await });
+            tasks.spawn_on(async move { hold.take_back(held).await }, &self.hold.runtime);
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{
 use crate::backend::{AcquireRequest, FencingHold, Hold, WaitLimit};
 use crate::database::error_message;
 use crate::error::SqlError;
-use crate::handover::{CancellationToken, Handover};
+use crate::handover::Handover;
 use crate::registry::RegistryEntry;
 use crate::{Error, Mode, Plan, Result, SlotMode, Statistics, Target};
 use hierlock_engine::{ErrorClass, Permit, Session};
@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, watch};
+use tokio_util::sync::CancellationToken;
 
 /// The session that holds the first plan of a hold.
 pub(super) enum HoldSession {
@@ -339,7 +340,7 @@ impl Drop for SqlHold {
         if !self.inner.held.try_lock().is_ok_and(|held| held.is_none()) {
             let inner = self.inner.clone();
             let release = async move { drop(inner.release().await) };
-            self.inner.pool.server.tasks.spawn(&self.inner.runtime, release);
+            self.inner.pool.server.tasks.spawn_on(release, &self.inner.runtime);
         }
     }
 }

@@ -100,9 +100,10 @@ impl Drop for CancelWaitOnDrop<'_> {
         let (pool, scheme, pid) = (pool.clone(), scheme.clone(), self.pid);
         let names = |step| [Some(scheme.slot_name(step)), update_keys::name(&scheme, step)];
         let names: Vec<String> = self.steps.iter().flat_map(names).flatten().collect();
-        pool.server.tasks.clone().spawn(&runtime, async move {
+        let tasks = pool.server.tasks.clone();
+        let cancel = async move {
             for _ in 0..MAX_CANCEL_CHECKS {
-                // Cancels only a wait for one of these slots, and only once: the caller may go on using the connection.
+                // Cancels only a wait for one of these slots, and only once: the caller may continue to use the connection.
                 match pool.waits_for(&scheme, pid).await {
                     Ok(Some(name)) if names.iter().any(|slot| slot.starts_with(&name)) => {
                         if let Err(error) = pool.server.cancel(scheme.dialect, pid).await {
@@ -115,6 +116,7 @@ impl Drop for CancelWaitOnDrop<'_> {
                 }
                 tokio::time::sleep(CANCEL_CHECK_INTERVAL).await;
             }
-        });
+        };
+        tasks.spawn_on(cancel, &runtime);
     }
 }
