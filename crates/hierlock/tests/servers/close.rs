@@ -125,7 +125,7 @@ async fn close_times_out_if_the_server_is_unreachable(setup: Setup) {
     tokio::time::timeout(TEST_LIMIT, guard.lost()).await.expect("the loss was never reported");
     let begun = Instant::now();
     let error = locks.close(Duration::from_millis(100)).await.unwrap_err();
-    assert!(error.is_timeout() && error.to_string().contains("could not be told"), "{error}");
+    assert!(error.is_timeout() && error.to_string().contains("could not be ended"), "{error}");
     assert!(begun.elapsed() < TEST_LIMIT / 2, "close took {:?}", begun.elapsed());
     // A second call waits again.
     proxy.set_mode(NetworkMode::Passes);
