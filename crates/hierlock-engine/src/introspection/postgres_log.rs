@@ -8,93 +8,31 @@ use super::postgres_wait::{numbers, parse_context, parse_wait};
 use crate::Dialect;
 use crate::redact_statement;
 
-/// The labels of message parts in the languages of PostgreSQL, and in its Java driver. A colon follows: `HINT:  `.
-const LABELS: [(LogPart, &[&str]); 5] = [
+/// The labels of message parts in the languages of PostgreSQL, and in its Java driver, separated by `|`. A colon follows:
+/// `HINT:  `.
+const LABELS: [(LogPart, &str); 5] = [
     (
         LogPart::Detail,
-        &[
-            "DETAIL",
-            "Detail",
-            "DETALLE",
-            "DÉTAIL",
-            "DETTAGLI",
-            "詳細",
-            "დეტალები",
-            "상세정보",
-            "ПОДРОБНОСТИ",
-            "DETALJ",
-            "ВІДОМОСТІ",
-            "详细信息",
-        ],
+        "DETAIL|Detail|DETALLE|DÉTAIL|DETTAGLI|詳細|დეტალები|상세정보|ПОДРОБНОСТИ|DETALJ|\
+         ВІДОМОСТІ|详细信息",
     ),
     (
         LogPart::Hint,
-        &[
-            "HINT",
-            "Hint",
-            "TIPP",
-            "ASTUCE",
-            "SUGGERIMENTO",
-            "ヒント",
-            "მინიშნება",
-            "힌트",
-            "ПОДСКАЗКА",
-            "TIPS",
-            "УКАЗІВКА",
-            "提示",
-        ],
+        "HINT|Hint|TIPP|ASTUCE|SUGGERIMENTO|ヒント|მინიშნება|힌트|ПОДСКАЗКА|TIPS|УКАЗІВКА|提示",
     ),
     (
         LogPart::Context,
-        &[
-            "CONTEXT",
-            "Where",
-            "ZUSAMMENHANG",
-            "CONTEXTO",
-            "CONTEXTE",
-            "CONTESTO",
-            "文脈",
-            "კონტექსტი",
-            "내용",
-            "КОНТЕКСТ",
-            "KONTEXT",
-            "上下文",
-        ],
+        "CONTEXT|Where|ZUSAMMENHANG|CONTEXTO|CONTEXTE|CONTESTO|文脈|კონტექსტი|내용|КОНТЕКСТ|\
+         KONTEXT|上下文",
     ),
     (
         LogPart::Statement,
-        &[
-            "STATEMENT",
-            "ANWEISUNG",
-            "SENTENCIA",
-            "INSTRUCTION",
-            "ISTRUZIONE",
-            "文",
-            "ოპერატორი",
-            "명령 구문",
-            "ОПЕРАТОР",
-            "SATS",
-            "ІНСТРУКЦІЯ",
-            "语句",
-        ],
+        "STATEMENT|ANWEISUNG|SENTENCIA|INSTRUCTION|ISTRUZIONE|文|ოპერატორი|명령 구문|ОПЕРАТОР|\
+         SATS|ІНСТРУКЦІЯ|语句",
     ),
     (
         LogPart::Message,
-        &[
-            "ERROR",
-            "FEHLER",
-            "ERREUR",
-            "ERRORE",
-            "შეცდომა",
-            "오류",
-            "ОШИБКА",
-            "FEL",
-            "ПОМИЛКА",
-            "错误",
-            "LOG",
-            "FATAL",
-            "WARNING",
-        ],
+        "ERROR|FEHLER|ERREUR|ERRORE|შეცდომა|오류|ОШИБКА|FEL|ПОМИЛКА|错误|LOG|FATAL|WARNING",
     ),
 ];
 
@@ -298,7 +236,7 @@ fn process_statement(line: &str) -> Option<(i64, &str)> {
 /// Splits `2026-11-17 22:42:14 UTC [3866] HINT:  See …` into prefix, part and value.
 fn label(line: &str) -> Option<(&str, LogPart, &str)> {
     let known = LABELS.iter().find_map(|(part, words)| {
-        words.iter().find_map(|word| {
+        words.split('|').find_map(|word| {
             let at = line.find(word)?;
             let after = line[at + word.len()..].trim_start_matches([' ', '\u{a0}']);
             let value = after.strip_prefix(':')?.strip_prefix(' ')?;

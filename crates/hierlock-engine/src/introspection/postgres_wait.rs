@@ -5,115 +5,39 @@ use super::conflict::POSTGRES_MODES;
 use super::deadlock_dump::RowContext;
 use super::{DeadlockWait, LockKind, LockTarget};
 
-// Words of the messages in the languages of PostgreSQL 15: English, German, Spanish, French, Italian, Japanese,
-// Georgian, Korean, Russian, Swedish, Ukrainian, Chinese.
-const EXTENSION: [&str; 11] = [
-    "xtension",
-    "Erweiterung",
-    "extensión",
-    "estensione",
-    "拡張",
-    "გაფართოება",
-    "확장",
-    "асширение",
-    "utökning",
-    "розширення",
-    "扩展",
-];
-const SPECULATIVE: [&str; 8] = [
-    "speculativ",
-    "spekulativ",
-    "spéculatif",
-    "投機",
-    "위험한 토큰",
-    "спекулятивный",
-    "орієнтовний",
-    "推测",
-];
-const PAGE: [&str; 11] = [
-    "page ",
-    "Seite ",
-    "página ",
-    "pagina ",
-    "ページ",
-    "გვერდი",
-    "페이지",
-    "страница",
-    "sida ",
-    "сторінка",
-    "页",
-];
+// Words of the messages in the languages of PostgreSQL 15, separated by `|`: English, German, Spanish, French, Italian,
+// Japanese, Georgian, Korean, Russian, Swedish, Ukrainian, Chinese.
+const EXTENSION: &str = "xtension|Erweiterung|extensión|estensione|拡張|გაფართოება|확장|\
+     асширение|utökning|розширення|扩展";
+const SPECULATIVE: &str = "speculativ|spekulativ|spéculatif|投機|위험한 토큰|спекулятивный|\
+     орієнтовний|推测";
+const PAGE: &str = "page |Seite |página |pagina |ページ|გვერდი|페이지|страница|sida |\
+     сторінка|页";
 /// Languages that name the database before the other parts.
-const DATABASE_FIRST: [&str; 2] = ["データベース", "数据库"];
+const DATABASE_FIRST: &str = "データベース|数据库";
 
 /// The verbs of error contexts: what a statement did with a row.
-const VERBS: [(&str, &[&str]); 4] = [
+const VERBS: [(&str, &str); 4] = [
     // First: in some languages `locking updated version` also contains the word for updating.
     (
         "locking",
-        &[
-            "locking",
-            "Sperren",
-            "bloqueaba",
-            "verrou",
-            "blocco",
-            "ロック",
-            "დაბლოკვისას",
-            "잠그는",
-            "блокировке",
-            "låsning",
-            "блокуванні",
-            "锁定",
-        ],
+        "locking|Sperren|bloqueaba|verrou|blocco|ロック|დაბლოკვისას|잠그는|блокировке|låsning|\
+         блокуванні|锁定",
     ),
     (
         "updating",
-        &[
-            "updating",
-            "Aktualisieren",
-            "actualizaba",
-            "mise à jour",
-            "modifica",
-            "更新",
-            "განახლებისას",
-            "갱신",
-            "изменении",
-            "uppdatering",
-            "оновленні",
-        ],
+        "updating|Aktualisieren|actualizaba|mise à jour|modifica|更新|განახლებისას|갱신|\
+         изменении|uppdatering|оновленні",
     ),
     (
         "deleting",
-        &[
-            "deleting",
-            "Löschen",
-            "borraba",
-            "suppression",
-            "eliminazione",
-            "削除",
-            "წაშლისას",
-            "삭제",
-            "удалении",
-            "borttagning",
-            "видаленні",
-            "删除",
-        ],
+        "deleting|Löschen|borraba|suppression|eliminazione|削除|წაშლისას|삭제|удалении|\
+         borttagning|видаленні|删除",
     ),
     (
         "inserting",
-        &[
-            "inserting",
-            "Einfügen",
-            "insertaba",
-            "insertion",
-            "inserimento",
-            "挿入",
-            "삽입",
-            "добавлении",
-            "insättning",
-            "вставці",
-            "插入",
-        ],
+        "inserting|Einfügen|insertaba|insertion|inserimento|挿入|삽입|добавлении|insättning|\
+         вставці|插入",
     ),
 ];
 
@@ -164,8 +88,8 @@ fn parse_object(text: &str, mode: &str) -> Option<LockTarget> {
         let key = advisory_key(rest.split_once(']')?.0)?;
         return Some(LockTarget::new(LockKind::Advisory, key, mode));
     }
-    let has = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    let is_reversed = has(&DATABASE_FIRST);
+    let has = |words: &str| has_any(text, words);
+    let is_reversed = has(DATABASE_FIRST);
     if let Some((before, place, after)) = tuple(text) {
         let numbers = numbers(if is_reversed { before } else { after });
         let (_, relation) = *(if is_reversed { numbers.get(1) } else { numbers.first() })?;
@@ -187,15 +111,20 @@ fn parse_object(text: &str, mode: &str) -> Option<LockTarget> {
             other(format!("virtual transaction {transaction}/{number}"))
         }
         [transaction] => LockTarget::new(LockKind::Transaction, transaction, mode),
-        [token, transaction] if has(&SPECULATIVE) => {
+        [token, transaction] if has(SPECULATIVE) => {
             other(format!("speculative token {token} of transaction {transaction}"))
         }
-        [relation, _] if has(&EXTENSION) => other(format!("extension of relation {relation}")),
+        [relation, _] if has(EXTENSION) => other(format!("extension of relation {relation}")),
         [relation, _] => LockTarget::new(LockKind::Table, relation, mode),
-        [page, relation, _] if has(&PAGE) => other(format!("page {page} of relation {relation}")),
+        [page, relation, _] if has(PAGE) => other(format!("page {page} of relation {relation}")),
         [object, class, _] => other(format!("object {object} of class {class}")),
         _ => return None,
     })
+}
+
+/// Returns whether the text contains one of the words, which are separated by `|`.
+fn has_any(text: &str, words: &str) -> bool {
+    words.split('|').any(|word| text.contains(word))
 }
 
 /// Returns whether the text has a virtual transaction id: `3/15`.
@@ -254,9 +183,8 @@ pub(super) fn parse_context(line: &str) -> Option<RowContext> {
     let surroundings = [&line[..at], &line[at + relation.len()..]].concat();
     let (page, row) =
         tuple(&surroundings).map(|(_, place, _)| place).or_else(|| bare_tuple(&surroundings))?;
-    let is_verb =
-        |(_, words): &&(&str, &[&str])| words.iter().any(|word| surroundings.contains(word));
-    let verb = VERBS.iter().find(is_verb).map_or("", |(verb, _)| verb);
+    let verb = VERBS.iter().find(|(_, words)| has_any(&surroundings, words));
+    let verb = verb.map_or("", |(verb, _)| verb);
     Some(RowContext { verb, place: format!("({page},{row})"), relation: relation.to_owned() })
 }
 
