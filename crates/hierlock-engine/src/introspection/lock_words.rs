@@ -14,235 +14,162 @@ enum LockObject {
     Tuple,
     Transaction,
     Advisory,
-    /// Another object of PostgreSQL, by the beginning of its name.
-    Object(&'static str),
+    /// Another object, whose kind is the beginning of its name.
+    Object,
 }
 
 use LockObject::{Advisory, Object, Record, Supremum, Table, Transaction, Tuple};
 
-/// The object, its modes as the server writes them (`*` is any), and the words for a holder and for a waiter. `{row}`,
-/// `{table}` and `{object}` are replaced.
-const WORDS: [(LockObject, &str, &str, &str); 45] = [
-    (Record, "X,REC_NOT_GAP", "holds {row} exclusively", "waits to lock {row} exclusively"),
-    (Record, "S,REC_NOT_GAP", "holds {row} shared", "waits to lock {row} shared"),
-    (
-        Record,
-        "X,GAP | S,GAP",
-        "holds the gap before {row}, so that nobody else inserts into it",
-        "waits to lock the gap before {row}",
-    ),
-    (
-        Record,
-        "X",
-        "holds {row} exclusively, and the gap before it",
-        "waits to lock {row} exclusively, and the gap before it",
-    ),
-    (
-        Record,
-        "S",
-        "holds {row} shared, and the gap before it",
-        "waits to lock {row} shared, and the gap before it",
-    ),
-    (
-        Record,
-        "X,GAP,INSERT_INTENTION | X,INSERT_INTENTION",
-        "holds a place to insert into the gap before {row}",
-        "waits to insert into the gap before {row}",
-    ),
-    (
-        Supremum,
-        "X,GAP,INSERT_INTENTION | X,INSERT_INTENTION",
-        "holds a place to insert behind the last row of {table}",
-        "waits to insert behind the last row of {table}",
-    ),
-    (
-        Supremum,
-        "*",
-        "holds the gap behind the last row of {table}, so that nobody else inserts there",
-        "waits to lock the gap behind the last row of {table}",
-    ),
-    (
-        Table,
-        "IX",
-        "holds the right to change or lock rows of {table}",
-        "waits to change or lock rows of {table}",
-    ),
-    (
-        Table,
-        "IS",
-        "holds the right to lock rows of {table} shared",
-        "waits to lock rows of {table} shared",
-    ),
-    (Table, "X", "holds all of {table} exclusively", "waits to lock all of {table} exclusively"),
-    (Table, "S", "holds all of {table} shared", "waits to lock all of {table} shared"),
-    (
-        Table,
-        "AUTO_INC",
-        "holds the AUTO_INCREMENT counter of {table}",
-        "waits for the AUTO_INCREMENT counter of {table}",
-    ),
-    (
-        Table,
-        "AccessShareLock",
-        "reads {table}",
-        "waits to read {table} (ACCESS SHARE, as SELECT does)",
-    ),
-    (
-        Table,
-        "RowShareLock",
-        "locks rows of {table}",
-        "waits to lock rows of {table} (ROW SHARE, as SELECT … FOR UPDATE does)",
-    ),
-    (
-        Table,
-        "RowExclusiveLock",
-        "changes rows of {table}",
-        "waits to change rows of {table} (ROW EXCLUSIVE, as INSERT, UPDATE and DELETE do)",
-    ),
-    (
-        Table,
-        "ShareUpdateExclusiveLock",
-        "maintains {table}",
-        "waits to maintain {table} (SHARE UPDATE EXCLUSIVE, as VACUUM and CREATE INDEX CONCURRENTLY do)",
-    ),
-    (
-        Table,
-        "ShareLock",
-        "keeps others from changing {table}",
-        "waits to keep others from changing {table} (SHARE, as CREATE INDEX does)",
-    ),
-    (
-        Table,
-        "ShareRowExclusiveLock",
-        "keeps others from changing {table}",
-        "waits to keep others from changing {table} (SHARE ROW EXCLUSIVE, as CREATE TRIGGER and a new foreign key do)",
-    ),
-    (
-        Table,
-        "ExclusiveLock",
-        "lets others only read {table}",
-        "waits to let others only read {table} (EXCLUSIVE, as REFRESH MATERIALIZED VIEW CONCURRENTLY does)",
-    ),
-    (
-        Table,
-        "AccessExclusiveLock",
-        "holds all of {table} exclusively",
-        "waits to lock all of {table} exclusively (ACCESS EXCLUSIVE, as ALTER TABLE, DROP and TRUNCATE do)",
-    ),
-    (
-        Tuple,
-        "AccessShareLock",
-        "is next to lock {row} (FOR KEY SHARE)",
-        "waits to be next to lock {row} (FOR KEY SHARE)",
-    ),
-    (
-        Tuple,
-        "RowShareLock",
-        "is next to lock {row} (FOR SHARE)",
-        "waits to be next to lock {row} (FOR SHARE)",
-    ),
-    (
-        Tuple,
-        "ExclusiveLock",
-        "is next to change {row} (UPDATE, FOR NO KEY UPDATE)",
-        "waits to be next to change {row} (UPDATE, FOR NO KEY UPDATE)",
-    ),
-    (
-        Tuple,
-        "AccessExclusiveLock",
-        "is next to lock {row} (FOR UPDATE, DELETE)",
-        "waits to be next to lock {row} (FOR UPDATE, DELETE)",
-    ),
-    (Tuple, "updating", "is next to update {row}", "waits to update {row}"),
-    (Tuple, "deleting", "is next to delete {row}", "waits to delete {row}"),
-    (Tuple, "locking", "is next to lock {row}", "waits to lock {row}"),
-    (
-        Tuple,
-        "inserting",
-        "is next to insert {row}",
-        "waits to insert a key that another transaction has inserted into {table}",
-    ),
-    (Tuple, "*", "is next to lock {row}", "waits to be next to lock {row}"),
-    (
-        Transaction,
-        "ShareLock",
-        "waits for transaction {object} to end",
-        "waits for transaction {object} to end, which has locked or changed a row",
-    ),
-    (Transaction, "*", "is transaction {object}", "waits for transaction {object} to end"),
-    (
-        Advisory,
-        "ExclusiveLock",
-        "holds advisory lock {object} exclusively",
-        "waits for advisory lock {object}, exclusively",
-    ),
-    (
-        Advisory,
-        "ShareLock",
-        "holds advisory lock {object} shared",
-        "waits for advisory lock {object}, shared",
-    ),
-    (Advisory, "*", "holds the lock {object}", "waits for the lock {object}"),
-    (
-        Object("virtual transaction"),
-        "*",
-        "is {object}",
-        "waits for {object} to end, as CREATE INDEX CONCURRENTLY does",
-    ),
-    (
-        Object("speculative token"),
-        "*",
-        "inserts with ON CONFLICT ({object})",
-        "waits for an INSERT … ON CONFLICT of another transaction ({object})",
-    ),
-    (
-        Object("extension"),
-        "*",
-        "adds pages to a table ({object})",
-        "waits to add pages to a table ({object})",
-    ),
-    (
-        Object("page"),
-        "*",
-        "holds a page of an index ({object})",
-        "waits for a page of an index ({object})",
-    ),
-    (
-        Object("object"),
-        "AccessExclusiveLock",
-        "changes or drops {object}",
-        "waits to change or drop {object}, such as a type, a schema or a database",
-    ),
-    (
-        Object("object"),
-        "AccessShareLock",
-        "uses {object}",
-        "waits to use {object}, such as a type, a schema or a database",
-    ),
-    (
-        Object("object"),
-        "*",
-        "holds {object}",
-        "waits for {object}, such as a type, a schema or a database",
-    ),
-    (Object("frozen"), "*", "updates the {object}", "waits to update the {object}"),
-    (Object(""), "X", "holds {object} exclusively", "waits for {object}, exclusively"),
-    (Object(""), "S", "holds {object} shared", "waits for {object}, shared"),
-];
+/// Returns the words for a holder and for a waiter, by the object and the mode as the server writes it. `{row}`, `{table}`
+/// and `{object}` are replaced.
+fn templates(target: &LockTarget) -> (&'static str, &'static str) {
+    let begins_with = |begin: &str| target.object.starts_with(begin);
+    match (lock_object(target), target.mode.as_str()) {
+        (Record, "X,REC_NOT_GAP") => ("holds {row} exclusively", "waits to lock {row} exclusively"),
+        (Record, "S,REC_NOT_GAP") => ("holds {row} shared", "waits to lock {row} shared"),
+        (Record, "X,GAP" | "S,GAP") => (
+            "holds the gap before {row}, so that nobody else inserts into it",
+            "waits to lock the gap before {row}",
+        ),
+        (Record, "X") => (
+            "holds {row} exclusively, and the gap before it",
+            "waits to lock {row} exclusively, and the gap before it",
+        ),
+        (Record, "S") => (
+            "holds {row} shared, and the gap before it",
+            "waits to lock {row} shared, and the gap before it",
+        ),
+        (Record, "X,GAP,INSERT_INTENTION" | "X,INSERT_INTENTION") => (
+            "holds a place to insert into the gap before {row}",
+            "waits to insert into the gap before {row}",
+        ),
+        (Supremum, "X,GAP,INSERT_INTENTION" | "X,INSERT_INTENTION") => (
+            "holds a place to insert behind the last row of {table}",
+            "waits to insert behind the last row of {table}",
+        ),
+        (Supremum, _) => (
+            "holds the gap behind the last row of {table}, so that nobody else inserts there",
+            "waits to lock the gap behind the last row of {table}",
+        ),
+        (Table, "IX") => (
+            "holds the right to change or lock rows of {table}",
+            "waits to change or lock rows of {table}",
+        ),
+        (Table, "IS") => (
+            "holds the right to lock rows of {table} shared",
+            "waits to lock rows of {table} shared",
+        ),
+        (Table, "X") => {
+            ("holds all of {table} exclusively", "waits to lock all of {table} exclusively")
+        }
+        (Table, "S") => ("holds all of {table} shared", "waits to lock all of {table} shared"),
+        (Table, "AUTO_INC") => (
+            "holds the AUTO_INCREMENT counter of {table}",
+            "waits for the AUTO_INCREMENT counter of {table}",
+        ),
+        (Table, "AccessShareLock") => {
+            ("reads {table}", "waits to read {table} (ACCESS SHARE, as SELECT does)")
+        }
+        (Table, "RowShareLock") => (
+            "locks rows of {table}",
+            "waits to lock rows of {table} (ROW SHARE, as SELECT … FOR UPDATE does)",
+        ),
+        (Table, "RowExclusiveLock") => (
+            "changes rows of {table}",
+            "waits to change rows of {table} (ROW EXCLUSIVE, as INSERT, UPDATE and DELETE do)",
+        ),
+        (Table, "ShareUpdateExclusiveLock") => (
+            "maintains {table}",
+            "waits to maintain {table} (SHARE UPDATE EXCLUSIVE, as VACUUM and CREATE INDEX CONCURRENTLY do)",
+        ),
+        (Table, "ShareLock") => (
+            "keeps others from changing {table}",
+            "waits to keep others from changing {table} (SHARE, as CREATE INDEX does)",
+        ),
+        (Table, "ShareRowExclusiveLock") => (
+            "keeps others from changing {table}",
+            "waits to keep others from changing {table} (SHARE ROW EXCLUSIVE, as CREATE TRIGGER and a new foreign key do)",
+        ),
+        (Table, "ExclusiveLock") => (
+            "lets others only read {table}",
+            "waits to let others only read {table} (EXCLUSIVE, as REFRESH MATERIALIZED VIEW CONCURRENTLY does)",
+        ),
+        (Table, "AccessExclusiveLock") => (
+            "holds all of {table} exclusively",
+            "waits to lock all of {table} exclusively (ACCESS EXCLUSIVE, as ALTER TABLE, DROP and TRUNCATE do)",
+        ),
+        (Tuple, "AccessShareLock") => (
+            "is next to lock {row} (FOR KEY SHARE)",
+            "waits to be next to lock {row} (FOR KEY SHARE)",
+        ),
+        (Tuple, "RowShareLock") => {
+            ("is next to lock {row} (FOR SHARE)", "waits to be next to lock {row} (FOR SHARE)")
+        }
+        (Tuple, "ExclusiveLock") => (
+            "is next to change {row} (UPDATE, FOR NO KEY UPDATE)",
+            "waits to be next to change {row} (UPDATE, FOR NO KEY UPDATE)",
+        ),
+        (Tuple, "AccessExclusiveLock") => (
+            "is next to lock {row} (FOR UPDATE, DELETE)",
+            "waits to be next to lock {row} (FOR UPDATE, DELETE)",
+        ),
+        (Tuple, "updating") => ("is next to update {row}", "waits to update {row}"),
+        (Tuple, "deleting") => ("is next to delete {row}", "waits to delete {row}"),
+        (Tuple, "locking") => ("is next to lock {row}", "waits to lock {row}"),
+        (Tuple, "inserting") => (
+            "is next to insert {row}",
+            "waits to insert a key that another transaction has inserted into {table}",
+        ),
+        (Tuple, _) => ("is next to lock {row}", "waits to be next to lock {row}"),
+        (Transaction, "ShareLock") => (
+            "waits for transaction {object} to end",
+            "waits for transaction {object} to end, which has locked or changed a row",
+        ),
+        (Transaction, _) => ("is transaction {object}", "waits for transaction {object} to end"),
+        (Advisory, "ExclusiveLock") => (
+            "holds advisory lock {object} exclusively",
+            "waits for advisory lock {object}, exclusively",
+        ),
+        (Advisory, "ShareLock") => {
+            ("holds advisory lock {object} shared", "waits for advisory lock {object}, shared")
+        }
+        (Advisory, _) => ("holds the lock {object}", "waits for the lock {object}"),
+        (Object, _) if begins_with("virtual transaction") => {
+            ("is {object}", "waits for {object} to end, as CREATE INDEX CONCURRENTLY does")
+        }
+        (Object, _) if begins_with("speculative token") => (
+            "inserts with ON CONFLICT ({object})",
+            "waits for an INSERT … ON CONFLICT of another transaction ({object})",
+        ),
+        (Object, _) if begins_with("extension") => {
+            ("adds pages to a table ({object})", "waits to add pages to a table ({object})")
+        }
+        (Object, _) if begins_with("page") => {
+            ("holds a page of an index ({object})", "waits for a page of an index ({object})")
+        }
+        (Object, "AccessExclusiveLock") if begins_with("object") => (
+            "changes or drops {object}",
+            "waits to change or drop {object}, such as a type, a schema or a database",
+        ),
+        (Object, "AccessShareLock") if begins_with("object") => {
+            ("uses {object}", "waits to use {object}, such as a type, a schema or a database")
+        }
+        (Object, _) if begins_with("object") => {
+            ("holds {object}", "waits for {object}, such as a type, a schema or a database")
+        }
+        (Object, _) if begins_with("frozen") => {
+            ("updates the {object}", "waits to update the {object}")
+        }
+        (Object, "X") => ("holds {object} exclusively", "waits for {object}, exclusively"),
+        (Object, "S") => ("holds {object} shared", "waits for {object}, shared"),
+        _ => ("holds {object}", "waits for {object}"),
+    }
+}
 
 /// Describes the holder of a lock, or the session that waits for it:
 /// `waits to insert into the gap before id 10 of shop.orders`. `columns` are the key columns, if known.
 pub fn lock_words(target: &LockTarget, columns: &[String], granted: bool) -> String {
-    let lock_object = lock_object(target);
-    let matches = |(object, mode, ..): &&(LockObject, &str, &str, &str)| {
-        let is_same = match (object, lock_object) {
-            (Object(begin), Object(_)) => target.object.starts_with(begin),
-            (object, lock_object) => *object == lock_object,
-        };
-        is_same && (*mode == "*" || mode.split(" | ").any(|mode| mode == target.mode))
-    };
-    let other = (Object(""), "*", "holds {object}", "waits for {object}");
-    let (.., held, waits) = WORDS.iter().find(matches).unwrap_or(&other);
+    let (held, waits) = templates(target);
     let table = table_name(target);
     // The inserted texts may contain braces, so only one placeholder is replaced.
     let words = if granted { held } else { waits };
@@ -253,7 +180,7 @@ pub fn lock_words(target: &LockTarget, columns: &[String], granted: bool) -> Str
     ];
     match parts.iter().find_map(|(name, value)| Some((words.split_once(name)?, value))) {
         Some(((before, after), value)) => format!("{before}{value}{after}"),
-        None => (*words).to_owned(),
+        None => words.to_owned(),
     }
 }
 
@@ -268,7 +195,7 @@ fn lock_object(target: &LockTarget) -> LockObject {
         LockKind::Table | LockKind::Metadata => Table,
         LockKind::Transaction => Transaction,
         LockKind::Advisory => Advisory,
-        LockKind::Node | LockKind::Other => Object(""),
+        LockKind::Node | LockKind::Other => Object,
     }
 }
 
