@@ -120,20 +120,16 @@ fn locks_of_innodb_have_plain_words() {
                 "2 waits to lock key '東京' of shop.注文 書 exclusively [X,REC_NOT_GAP] →Some(1); holds key '大阪''s' of shop.注文 書 exclusively [X,REC_NOT_GAP] VICTIM",
             ],
         ),
+        (
+            "mariadb-auto-increment.txt",
+            [
+                "1 waits for the AUTO_INCREMENT counter of shop.logs [AUTO_INC] →Some(2); holds key 2 of shop.sources exclusively [X,REC_NOT_GAP] VICTIM",
+                "2 waits to lock key 2 of shop.sources shared, and the gap before it [S] →Some(1); holds the AUTO_INCREMENT counter of shop.logs [AUTO_INC], holds the right to change or lock rows of shop.logs [IX]",
+            ],
+        ),
     ] {
         assert_eq!(describe(&read_deadlocks(&file(name))[0]), expected, "{name}");
     }
-}
-
-#[test]
-fn table_locks_are_parsed() {
-    assert_eq!(
-        describe(&read_deadlocks(&file("mariadb-auto-increment.txt"))[0]),
-        [
-            "1 waits for the AUTO_INCREMENT counter of shop.logs [AUTO_INC] →Some(2); holds key 2 of shop.sources exclusively [X,REC_NOT_GAP] VICTIM",
-            "2 waits to lock key 2 of shop.sources shared, and the gap before it [S] →Some(1); holds the AUTO_INCREMENT counter of shop.logs [AUTO_INC], holds the right to change or lock rows of shop.logs [IX]",
-        ]
-    );
 }
 
 /// Victim, locks and row are found in every language.

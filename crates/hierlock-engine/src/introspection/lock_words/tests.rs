@@ -1,4 +1,5 @@
 use super::*;
+use crate::introspection::conflict::POSTGRES_MODES;
 
 fn target(kind: LockKind, index: Option<&str>, record: Option<&str>, mode: &str) -> LockTarget {
     LockTarget {
@@ -95,16 +96,7 @@ fn locks_of_innodb_have_plain_words() {
 /// Every mode and object of PostgreSQL has its own words.
 #[test]
 fn locks_of_postgres_have_plain_words() {
-    let modes = [
-        "AccessShareLock",
-        "RowShareLock",
-        "RowExclusiveLock",
-        "ShareUpdateExclusiveLock",
-        "ShareLock",
-        "ShareRowExclusiveLock",
-        "ExclusiveLock",
-        "AccessExclusiveLock",
-    ];
+    let modes = POSTGRES_MODES.map(|(mode, _)| mode);
     let tables =
         modes.map(|mode| lock_words(&LockTarget::new(LockKind::Table, "16385", mode), &[], false));
     for (at, words) in tables.iter().enumerate() {
