@@ -165,9 +165,7 @@ mod tests {
             facts.settings.set("max_connections", maximum);
             facts.state.set("connections", used);
             facts.state.set("role_limit", role);
-            let finding = MAX_CONNECTIONS.judge(&facts).unwrap();
-            assert_eq!(finding.severity, expected, "{finding:?}");
-            assert!(finding.message.contains(part), "{finding:?}");
+            MAX_CONNECTIONS.judge(&facts).unwrap().assert(expected, part);
         }
         let mut facts =
             ServerFacts { needed_connections: Some(11), ..ServerFacts::new(Dialect::Mysql) };

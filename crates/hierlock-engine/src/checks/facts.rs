@@ -115,15 +115,6 @@ const MYSQL_STATE: &str = "\
      UNION ALL SELECT 'replicas', COUNT(*) FROM performance_schema.threads \
      WHERE PROCESSLIST_COMMAND LIKE 'Binlog Dump%'";
 
-/// Milliseconds since 1970.
-fn clock_query(dialect: Dialect) -> &'static str {
-    if dialect.is_innodb() {
-        "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000 AS SIGNED)"
-    } else {
-        "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-    }
-}
-
 impl ServerFacts {
     /// Returns empty facts.
     pub fn new(dialect: Dialect) -> Self {
@@ -231,8 +222,13 @@ impl ServerFacts {
 
 /// Reads the clock. The server reads it about halfway through the round trip.
 async fn read_clock(session: &mut Session) -> Result<Option<ClockReading>, sqlx::Error> {
+    // Milliseconds since 1970.
+    let query = if session.dialect.is_innodb() {
+        "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000 AS SIGNED)"
+    } else {
+        "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+    };
     let (begun, before) = (Instant::now(), SystemTime::now());
-    let query = clock_query(session.dialect);
     let rows = rows_if_allowed(&mut session.as_ref(), query).await?;
     let round_trip = begun.elapsed();
     let server_ms = rows.first().and_then(|row| number_cell(row, 0));

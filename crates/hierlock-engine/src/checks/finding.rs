@@ -115,3 +115,13 @@ impl Finding {
         }
     }
 }
+
+#[cfg(all(test, feature = "_server"))]
+impl Finding {
+    /// Checks the severity and a part of the message.
+    #[track_caller]
+    pub(super) fn assert(&self, severity: Severity, part: &str) {
+        assert_eq!(self.severity, severity, "{self:?}");
+        assert!(self.message.contains(part), "{self:?}");
+    }
+}
