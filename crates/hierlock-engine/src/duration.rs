@@ -62,19 +62,9 @@ mod tests {
         ] {
             assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
         }
-        for text in [
-            "",
-            "5",
-            "s",
-            "-5s",
-            "5 s",
-            "5d",
-            "1e3s",
-            "1.2.3s",
-            "99999999999999999999s",
-            "18446744073709551615m",
-            "99999999999999999999h",
-        ] {
+        let invalid = ["", "5", "s", "-5s", "5 s", "5d", "1e3s", "1.2.3s"];
+        let too_long = ["99999999999999999999s", "18446744073709551615m", "99999999999999999999h"];
+        for text in invalid.into_iter().chain(too_long) {
             assert!(parse_duration(text).unwrap_err().to_string().contains("300ms"), "{text}");
         }
     }

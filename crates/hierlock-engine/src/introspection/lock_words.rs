@@ -171,12 +171,13 @@ fn templates(target: &LockTarget) -> (&'static str, &'static str) {
 pub fn lock_words(target: &LockTarget, columns: &[String], granted: bool) -> String {
     let (held, waits) = templates(target);
     let table = table_name(target);
+    let object = if target.schema.is_some() { &table } else { &target.object };
     // The inserted texts may contain braces, so only one placeholder is replaced.
     let words = if granted { held } else { waits };
     let parts = [
         ("{row}", row(target, columns, &table)),
         ("{table}", table.clone()),
-        ("{object}", object(target, &table)),
+        ("{object}", object.clone()),
     ];
     match parts.iter().find_map(|(name, value)| Some((words.split_once(name)?, value))) {
         Some(((before, after), value)) => format!("{before}{value}{after}"),
@@ -213,10 +214,6 @@ fn table_name(target: &LockTarget) -> String {
         None if is_number => format!("table number {}", target.object),
         None => target.object.clone(),
     }
-}
-
-fn object(target: &LockTarget, table: &str) -> String {
-    if target.schema.is_some() { table.to_owned() } else { target.object.clone() }
 }
 
 /// Returns `id 10 of shop.orders`; `email 'a', id 1 of shop.users (index by_email)`; `the row at (0,1) of accounts`.

@@ -39,9 +39,7 @@ pub(super) fn add_waits(waiters: &[CellRow], open: &[CellRow], waits: &mut WaitL
         let mut flushes = statements.iter().filter(|(_, words, _)| words.first() == "flush");
         // The session of the FLUSH may have given up. The old version still has to be closed.
         flushes.clone().next().is_none()
-            || flushes.any(|(_, words, database)| {
-                flushes_all(words) || names(words, database, schema, table)
-            })
+            || flushes.any(|(_, words, database)| concerns(words, database, schema, table))
     };
     for (waiter, words, database) in &statements {
         for row in open {
@@ -49,7 +47,7 @@ pub(super) fn add_waits(waiters: &[CellRow], open: &[CellRow], waits: &mut WaitL
             else {
                 continue;
             };
-            let wants = flushes_all(words) || names(words, database, schema, table);
+            let wants = concerns(words, database, schema, table);
             if holder != *waiter && wants && is_flushed(schema, table) {
                 let target = LockTarget::of_table(LockKind::Table, schema, table, "FLUSH");
                 waits.add(*waiter, target, [holder]);
@@ -60,13 +58,10 @@ pub(super) fn add_waits(waiters: &[CellRow], open: &[CellRow], waits: &mut WaitL
     }
 }
 
-/// Returns whether the statement is `FLUSH TABLES` without a table.
-fn flushes_all(words: &StatementWords) -> bool {
-    words.first() == "flush"
-        && words.is_all_of(&["flush", "local", "no_write_to_binlog", "table", "tables"])
-}
-
-/// Returns whether a statement names a table, with its schema or in the session's database.
-fn names(words: &StatementWords, database: &str, schema: &str, table: &str) -> bool {
-    words.has_name(table) && (schema == database || words.has_name(schema))
+/// Returns whether a statement is `FLUSH TABLES` without a table, or names this one, with its schema or in the session's
+/// database.
+fn concerns(words: &StatementWords, database: &str, schema: &str, table: &str) -> bool {
+    let flushes_all = words.first() == "flush"
+        && words.is_all_of(&["flush", "local", "no_write_to_binlog", "table", "tables"]);
+    flushes_all || words.has_name(table) && (schema == database || words.has_name(schema))
 }
