@@ -114,27 +114,10 @@ mod tests {
         ] {
             assert_eq!(count(text), Ok(expected), "{text}");
         }
+        let too_large = "18446744073709551616";
         for text in [
-            "",
-            "_",
-            "M",
-            "e6",
-            ".5M",
-            "0.5",
-            "1.2345k",
-            "-1",
-            "nan",
-            "inf",
-            "infinity",
-            "1e3M",
-            "5 M",
-            "5,000",
-            "1e20",
-            "18446744073709551616",
-            "1e999",
-            "five",
-            "0x10",
-            "5m",
+            "", "_", "M", "e6", ".5M", "0.5", "1.2345k", "-1", "nan", "inf", "infinity", "1e3M",
+            "5 M", "5,000", "1e20", too_large, "1e999", "five", "0x10", "5m",
         ] {
             assert!(count(text).is_err(), "{text}");
         }

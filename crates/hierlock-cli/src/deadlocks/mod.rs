@@ -56,17 +56,12 @@ fn explain_texts(args: &DeadlocksArgs, names: &[String]) -> CommandResult {
 
 /// Prints why there is no deadlock. JSON is an empty list; there is no diagram and no scenario.
 fn print_none(args: &DeadlocksArgs, why: &str) -> CommandResult {
-    match args.format() {
-        OutputFormat::Text => print(format!("{why}\n")),
-        OutputFormat::Json => {
-            print_message(why);
-            print("[]\n")
-        }
-        OutputFormat::Mermaid | OutputFormat::Svg | OutputFormat::Scenario => {
-            print_message(why);
-            Ok(exit::SUCCESS)
-        }
+    let format = args.format();
+    if format == OutputFormat::Text {
+        return print(format!("{why}\n"));
     }
+    print_message(why);
+    if format == OutputFormat::Json { print("[]\n") } else { Ok(exit::SUCCESS) }
 }
 
 fn print_deadlocks(args: &DeadlocksArgs, mut deadlocks: Vec<DeadlockDump>) -> CommandResult {

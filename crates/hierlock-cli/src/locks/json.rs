@@ -109,18 +109,14 @@ impl MissingJson {
 
 impl SlotJson {
     pub(crate) fn new(slot: &LockSlot) -> Option<Self> {
-        match slot {
-            LockSlot::Bucket { level, bucket, .. } => {
-                Some(SlotJson::Bucket { level: *level, number: *bucket })
-            }
-            LockSlot::Row { node, .. } => Some(SlotJson::Row(node.to_string())),
-            LockSlot::AdvisoryKey(key) => Some(SlotJson::AdvisoryKey(*key)),
-            LockSlot::UpdateKey { table, key } => {
-                Some(SlotJson::UpdateKey { table: table.clone(), key: *key })
-            }
-            LockSlot::Byte(byte) => Some(SlotJson::Byte(*byte)),
-            _ => None,
-        }
+        Some(match slot.clone() {
+            LockSlot::Bucket { level, bucket, .. } => Self::Bucket { level, number: bucket },
+            LockSlot::Row { node, .. } => Self::Row(node.to_string()),
+            LockSlot::AdvisoryKey(key) => Self::AdvisoryKey(key),
+            LockSlot::UpdateKey { table, key } => Self::UpdateKey { table, key },
+            LockSlot::Byte(byte) => Self::Byte(byte),
+            _ => return None,
+        })
     }
 }
 

@@ -90,7 +90,8 @@ impl PendingKill {
         };
         let (dialect, address) = (inspector.dialect(), inspector.address().clone());
         let pool = Pool::new(address, PoolSettings::default());
-        let id = find(&pool, dialect, pid).await?.ok_or_else(|| {
+        let found = pool.find(dialect, pid).await.map_err(CommandError::unavailable)?;
+        let id = found.ok_or_else(|| {
             let server = &snapshot.server;
             let message =
                 format!("{server} has no session {pid}, or none that this account may see");
@@ -174,7 +175,8 @@ impl PendingKill {
     }
 
     async fn is_gone(&self) -> Result<bool, CommandError> {
-        Ok(find(&self.pool, self.dialect, self.id.pid).await? != Some(self.id))
+        let found = self.pool.find(self.dialect, self.id.pid).await;
+        Ok(found.map_err(CommandError::unavailable)? != Some(self.id))
     }
 
     async fn terminate(&self) -> Result<(), CommandError> {
@@ -232,12 +234,4 @@ fn released_text(session: &SessionLocks, waiting: &[i64]) -> String {
         [] => held,
         _ => format!("{held}; waited for by {}", waiting.join(", ")),
     }
-}
-
-async fn find(
-    pool: &Arc<Pool>,
-    dialect: Dialect,
-    pid: i64,
-) -> Result<Option<SessionId>, CommandError> {
-    pool.find(dialect, pid).await.map_err(CommandError::unavailable)
 }

@@ -143,19 +143,16 @@ impl SizeRequest {
         let levels = self.workload.levels.iter().enumerate();
         let report = levels.map(|(level, load)| {
             let collisions = Collisions::expected(buckets, load.nodes);
-            let Collisions {
-                sharing_nodes, pairs, neighbours, used_buckets, fullest_bucket, ..
-            } = collisions;
             LevelReport {
                 level: self.hierarchy.level_name(level).to_owned(),
                 ids: load.nodes,
                 held: load.held,
                 false_contention: self.workload.false_contention(Slots::Buckets(buckets), level),
-                sharing_ids: sharing_nodes,
-                pairs,
-                neighbours,
-                used_buckets,
-                fullest_bucket,
+                sharing_ids: collisions.sharing_nodes,
+                pairs: collisions.pairs,
+                neighbours: collisions.neighbours,
+                used_buckets: collisions.used_buckets,
+                fullest_bucket: collisions.fullest_bucket,
             }
         });
         report.collect()

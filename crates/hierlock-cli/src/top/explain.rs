@@ -39,7 +39,9 @@ pub(super) fn explain(snapshot: &LockSnapshot, pid: i64) -> Vec<String> {
         explain_wait(session, wait, snapshot, &mut lines);
     }
     explain_held(session, snapshot, &mut lines);
-    let waiters: Vec<&SessionLocks> = snapshot.sessions.iter().filter(is_blocked_by(pid)).collect();
+    let is_waiter =
+        |it: &&SessionLocks| it.wait.as_ref().is_some_and(|wait| wait.blockers.contains(&pid));
+    let waiters: Vec<&SessionLocks> = snapshot.sessions.iter().filter(is_waiter).collect();
     list(&mut lines, "Waiting directly behind it:", waiters.iter().map(|it| session_line(it)));
     lines.push(String::new());
     lines.push("What can be done:".to_owned());
@@ -49,10 +51,6 @@ pub(super) fn explain(snapshot: &LockSnapshot, pid: i64) -> Vec<String> {
         lines.push(format!("Statement: {}", statement_cell(statement, 400)));
     }
     lines
-}
-
-fn is_blocked_by(pid: i64) -> impl Fn(&&SessionLocks) -> bool {
-    move |it| it.wait.as_ref().is_some_and(|wait| wait.blockers.contains(&pid))
 }
 
 /// Returns `812  billing on web-3, process 4711, root from 10.0.0.7:51234`.
