@@ -16,7 +16,7 @@ pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// A connection with the lab's settings.
 pub(super) struct LabConnection {
     transport: Transport,
-    dialect: Dialect,
+    pub(super) dialect: Dialect,
     /// The address, for messages.
     server: String,
     /// A result was not awaited: the next result on the connection would belong to an earlier query.

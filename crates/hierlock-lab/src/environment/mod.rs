@@ -155,7 +155,7 @@ impl CaseEnvironment {
     }
 
     pub(crate) fn client(&self) -> Option<&Hierlock> {
-        self.tree.as_ref().map(TreeSessions::client)
+        self.tree.as_ref().map(|tree| &tree.locks)
     }
 
     /// Begins an action of a session without waiting for its end. The session must have finished its previous action.
@@ -208,7 +208,7 @@ impl CaseEnvironment {
 
     /// Returns the time after which a cycle counts as one that the server does not resolve.
     pub(crate) fn cycle_limit(&self) -> Duration {
-        self.database.as_ref().map_or(CYCLE_LIMIT, TestDatabase::cycle_limit)
+        CYCLE_LIMIT + self.database.as_ref().map_or(Duration::ZERO, TestDatabase::deadlock_timeout)
     }
 
     /// Returns the time until the server has checked all waits of the last probe for deadlocks; zero where it checks at

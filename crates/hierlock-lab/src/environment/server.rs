@@ -118,7 +118,7 @@ impl TestServer {
     pub(super) async fn sweep(&self) -> LabResult<Vec<String>> {
         let mut keeper = self.keeper.lock().await;
         let (mut removed, mut left) = (Vec::new(), Vec::new());
-        for namespace in Namespace::list(self.dialect(), &mut keeper).await? {
+        for namespace in Namespace::list(&mut keeper).await? {
             let Some(prefix) = namespace.owner_prefix() else { continue };
             let is_alive = match self.dialect() {
                 Dialect::Postgres => {
