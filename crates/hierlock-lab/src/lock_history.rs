@@ -25,6 +25,14 @@ pub(crate) struct LockHistory<'a> {
     pub(crate) incomplete: &'a [IncompleteLocks],
 }
 
+/// A session that blocks another in the cycle that step `closing` has closed.
+struct Holder<'a> {
+    session: &'a SessionName,
+    closing: usize,
+    /// The target that the session itself waited for at the end of that step.
+    waiting: Option<&'a LockTarget>,
+}
+
 impl<'a> LockHistory<'a> {
     /// Completes a cycle that was closed in step `closing`: the wanted rows, the locks that block them, and the
     /// statements that took those. `after` are the locks after that step.
@@ -40,9 +48,10 @@ impl<'a> LockHistory<'a> {
             if edge.blocking.is_empty() {
                 self.find_blocking(edge, closing);
             }
-            let (holder, wanted) = (edge.holder.clone(), edge.wants.clone());
+            let holder =
+                Holder { session: &edge.holder, closing, waiting: wants.get(&edge.holder) };
             for lock in &mut edge.blocking {
-                self.find_statement(lock, &holder, wanted.as_ref(), closing, wants.get(&holder));
+                self.find_statement(lock, edge.wants.as_ref(), &holder);
             }
             if let (Some(wants), [lock]) = (&mut edge.wants, &edge.blocking[..])
                 && is_truncated(wants)
@@ -61,7 +70,7 @@ impl<'a> LockHistory<'a> {
         at: usize,
     ) -> Option<usize> {
         let mut lock = BlockingLock::new(locked.clone(), true);
-        self.attribute(&mut lock, session, at, at + 1, None);
+        self.attribute(&mut lock, &Holder { session, closing: at + 1, waiting: None }, at);
         lock.statement
     }
 
@@ -141,16 +150,14 @@ impl<'a> LockHistory<'a> {
         }
     }
 
-    /// Finds the statement that took a lock of `session`, held since before step `closing` or taken in it. `waiting` is
-    /// the target that the session waited for at the end of that step.
+    /// Finds the statement that took a lock of the holder, held since before the closing step or taken in it.
     fn find_statement(
         &self,
         lock: &mut BlockingLock,
-        session: &SessionName,
         wanted: Option<&LockTarget>,
-        closing: usize,
-        waiting: Option<&LockTarget>,
+        holder: &Holder<'_>,
     ) {
+        let Holder { session, closing, .. } = *holder;
         let (target, granted) = (lock.target.clone(), lock.granted);
         let is_same_lock = |other: &LockTarget| {
             same_place(other, &target)
@@ -180,7 +187,7 @@ impl<'a> LockHistory<'a> {
         }
         match self.first_held(session, granted, closing, is_same_lock) {
             Err(unknown) => lock.unknown = Some(unknown),
-            Ok(at) => self.attribute(lock, session, at, closing, waiting),
+            Ok(at) => self.attribute(lock, holder, at),
         }
     }
 
@@ -210,15 +217,9 @@ impl<'a> LockHistory<'a> {
     }
 
     /// Finds the statement that took a lock which appeared in step `at`.
-    fn attribute(
-        &self,
-        lock: &mut BlockingLock,
-        session: &SessionName,
-        at: usize,
-        closing: usize,
-        waiting: Option<&LockTarget>,
-    ) {
-        if let Some(statement) = self.progressing_statement(session, at, closing, waiting) {
+    fn attribute(&self, lock: &mut BlockingLock, holder: &Holder<'_>, at: usize) {
+        let session = holder.session;
+        if let Some(statement) = self.progressing_statement(holder, at) {
             lock.statement = Some(statement);
             lock.granted_in = lock.granted.then_some(at);
             return;
@@ -238,13 +239,8 @@ impl<'a> LockHistory<'a> {
     }
 
     /// Returns the statement of a session that made progress in step `at`.
-    fn progressing_statement(
-        &self,
-        session: &SessionName,
-        at: usize,
-        closing: usize,
-        waiting: Option<&LockTarget>,
-    ) -> Option<usize> {
+    fn progressing_statement(&self, holder: &Holder<'_>, at: usize) -> Option<usize> {
+        let Holder { session, closing, waiting } = *holder;
         let steps = self.steps.get(..=at)?;
         let is_own = |step: &StepRecord| step.session == *session && !step.text.is_empty();
         let statement = steps.iter().rposition(is_own)?;

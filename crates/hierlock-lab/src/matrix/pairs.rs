@@ -81,9 +81,7 @@ async fn run_boards(
         let mut cells = Vec::with_capacity(nodes.len() * nodes.len());
         for held in nodes {
             for requested in nodes {
-                let (at_held, at_requested) =
-                    ((&held.0, modes.held), (&requested.0, modes.requested));
-                let expected = expected(spec.place, at_held, at_requested);
+                let expected = expected(spec.place, &held.0, &requested.0, modes);
                 let case = Case {
                     sessions: [holder(), requester()].map(|name| (name, Vec::new())).into(),
                     steps: steps(held, requested, modes, &expected),
