@@ -38,7 +38,7 @@ impl Observer {
             server: server.clone(),
             namespace: namespace.clone(),
             prepared: prepared.clone(),
-            introspection: server.introspection(),
+            introspection: Introspection::default().may_enable_lock_output(server.can_list_locks),
             row_locks_schema: None,
             last_deadlock: String::new(),
         }

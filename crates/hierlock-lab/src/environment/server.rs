@@ -37,7 +37,7 @@ pub(crate) struct TestServer {
     /// The number of namespaces that were created.
     namespaces: AtomicU64,
     /// MariaDB: the listing of locks is on.
-    can_list_locks: bool,
+    pub(super) can_list_locks: bool,
     /// MariaDB: this process has switched the listing of locks on.
     has_enabled_lock_output: bool,
     /// PostgreSQL: the schema of the extension that lists row locks, once it has been looked up.
@@ -178,10 +178,6 @@ impl TestServer {
         created.map_err(|error| {
             LabError(format!("a database for the case was not created: {error}"))
         })?
-    }
-
-    pub(super) fn introspection(&self) -> Introspection {
-        Introspection::default().may_enable_lock_output(self.can_list_locks)
     }
 
     /// PostgreSQL: returns the schema of the extension that lists row locks. Creates the extension if it is missing;

@@ -306,7 +306,6 @@ impl TextReporter {
     }
 }
 
-/// Returns the summary of the cases of a scenario at one place.
 fn place_summary(cases: &[Rounds<'_>]) -> String {
     let took = cases.iter().flatten().map(|(_, record)| record.took).sum();
     let rounds = cases.iter().map(Vec::len).max().unwrap_or(1);
@@ -322,16 +321,13 @@ fn place_summary(cases: &[Rounds<'_>]) -> String {
         if let Some(first) = differing.first() {
             let share = format!("{} of {}", differing.len(), case.len());
             let share = if rounds > 1 { share } else { String::new() };
-            parts.push(display::list([display::variant(first), share, differing_line(first)]));
+            // `line 19 disagrees`, or `failed`.
+            let line = display::differing_step(first).map(|step| format!("line {} ", step.line));
+            let verdict = line.unwrap_or_default() + display::verdict(first);
+            parts.push(display::list([display::variant(first), share, verdict]));
         }
     }
     parts.join("; ")
-}
-
-/// Returns `line 19 disagrees` or `failed`.
-fn differing_line(record: &Record) -> String {
-    let step = display::differing_step(record);
-    step.map_or(String::new(), |step| format!("line {} ", step.line)) + display::verdict(record)
 }
 
 #[cfg(test)]

@@ -182,16 +182,13 @@ impl Case {
 
     fn step(&self, step: &StepTemplate, index: usize) -> Option<ScenarioStep> {
         let expectation = step.expectation(self).and_then(|which| step.expectations.get(which));
-        let outcomes = step.anomaly_outcomes.iter();
+        let anomalies = step.anomaly_outcomes.iter().filter_map(|one| one.for_case(self, index));
         Some(ScenarioStep {
             line: step.line,
             session: step.session.clone(),
             action: step.action.for_variant(index)?.clone(),
             expected: expectation.and_then(|one| one.value.for_variant(index)).cloned(),
-            anomaly_outcomes: outcomes
-                .filter_map(|one| one.for_case(self, index))
-                .cloned()
-                .collect(),
+            anomaly_outcomes: anomalies.cloned().collect(),
         })
     }
 }

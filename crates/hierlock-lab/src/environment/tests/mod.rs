@@ -154,10 +154,6 @@ async fn open_numbers(server: &Arc<TestServer>) -> TestDatabase {
 }
 
 impl TestDatabase {
-    fn is_postgres(&self) -> bool {
-        self.server.engine() == Engine::Postgres
-    }
-
     fn either<T>(&self, postgres: T, innodb: T) -> T {
         self.server.either(postgres, innodb)
     }
