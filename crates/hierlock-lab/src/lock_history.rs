@@ -40,10 +40,9 @@ impl<'a> LockHistory<'a> {
         for edge in cycle.iter_mut() {
             self.name_row(edge, closing, after);
         }
-        let wants: BTreeMap<SessionName, LockTarget> = cycle
-            .iter()
-            .filter_map(|edge| Some((edge.waiter.clone(), edge.wants.clone()?)))
-            .collect();
+        let wants =
+            cycle.iter().filter_map(|edge| Some((edge.waiter.clone(), edge.wants.clone()?)));
+        let wants: BTreeMap<SessionName, LockTarget> = wants.collect();
         for edge in cycle.iter_mut() {
             if edge.blocking.is_empty() {
                 self.find_blocking(edge, closing);
@@ -62,16 +61,12 @@ impl<'a> LockHistory<'a> {
         }
     }
 
-    /// Returns the statement that took a lock of `session`, first recorded after step `at`, if that is known.
-    pub(crate) fn statement_of(
-        &self,
-        session: &SessionName,
-        locked: &LockTarget,
-        at: usize,
-    ) -> Option<usize> {
-        let mut lock = BlockingLock::new(locked.clone(), true);
-        self.attribute(&mut lock, &Holder { session, closing: at + 1, waiting: None }, at);
-        lock.statement
+    /// Returns the statement that took a lock, first recorded after step `at`, if that is known.
+    pub(crate) fn statement_of(&self, lock: &Lock, at: usize) -> Option<usize> {
+        let mut taken = BlockingLock::new(lock.target.clone(), true);
+        let holder = Holder { session: &lock.session, closing: at + 1, waiting: None };
+        self.attribute(&mut taken, &holder, at);
+        taken.statement
     }
 
     fn before(&self, step: usize) -> &'a [Lock] {

@@ -64,10 +64,10 @@ fn difference_from(expected: &ExpectedOutcome, observed: &ObservedStep<'_>) -> O
         _ => instead(should),
     };
     match (expected, observed.observation) {
-        (ExpectedOutcome::Done { rows, changed }, Observation::Done(answer)) => rows
-            .as_ref()
-            .and_then(|rows| rows_differ(rows, answer))
-            .or_else(|| changed.and_then(|changed| changed_differs(changed, answer))),
+        (ExpectedOutcome::Done { rows, changed }, Observation::Done(answer)) => {
+            let rows = rows.as_ref().and_then(|rows| rows_differ(rows, answer));
+            rows.or_else(|| changed_differs((*changed)?, answer))
+        }
         (ExpectedOutcome::Done { .. }, _) => instead("be done"),
         (ExpectedOutcome::Blocked { by, .. }, Observation::Blocked(wait)) => {
             blockers_differ(by, wait, observed.pair)
@@ -263,10 +263,11 @@ fn failed(failure: &Failure) -> String {
 mod tests {
     use super::*;
     use crate::report::fixtures::{blocked, name, node, rows};
+    use crate::scenario::read_expectation;
 
     /// Returns whether an observation of B agrees with an expectation.
     fn agrees(expected: &str, observation: &Observation, victims: &[&str]) -> bool {
-        let expectation = Expectation::read(expected).unwrap();
+        let expectation = read_expectation(expected).unwrap();
         let victims: Vec<SessionName> = victims.iter().map(|text| name(text)).collect();
         let (session, victims) = (&name("B"), victims.as_slice());
         let observed = ObservedStep { session, observation, victims, pair: None };

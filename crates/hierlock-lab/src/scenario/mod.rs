@@ -35,6 +35,8 @@ pub(crate) use expectation::quoted;
 pub use expectation::{Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionSelector};
 pub use file::Scenario;
 pub(crate) use lock_action::{LockAction, LockRequest};
+#[cfg(test)]
+pub(crate) use parse::expectation::read as read_expectation;
 pub(crate) use settings::ISOLATION_LEVELS;
 pub use settings::SettingValue;
 
@@ -59,9 +61,7 @@ impl Scenario {
     /// # Errors
     /// The errors of the file.
     pub fn format(file: &str, text: &str) -> Result<String, Vec<Diagnostic>> {
-        let text = parse::without_byte_order_mark(text);
-        let lines = source_lines(text);
-        parse::parse(file, file, text, &lines)?;
-        Ok(format::format(&lines))
+        Self::parse(file, file, text)?;
+        Ok(format::format(&source_lines(parse::without_byte_order_mark(text))))
     }
 }

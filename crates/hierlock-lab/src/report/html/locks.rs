@@ -37,7 +37,8 @@ impl<'a> LockGrid<'a> {
             .collect();
         let mut rows: Vec<LockRow<'a>> = Vec::new();
         for (at, (index, _, locks)) in recorded.iter().enumerate() {
-            for Lock { session, target: object, granted } in *locks {
+            for lock in *locks {
+                let Lock { session, target: object, granted } = lock;
                 let known = |row: &LockRow<'_>| row.session == session && row.object == object;
                 let row = rows.iter().position(known).unwrap_or_else(|| {
                     let states = vec![LockState::None; recorded.len()];
@@ -47,7 +48,7 @@ impl<'a> LockGrid<'a> {
                 let row = &mut rows[row];
                 if *granted && !row.is_held() {
                     let history = LockHistory { steps: &record.steps, incomplete: &[] };
-                    let taken_in = history.statement_of(session, object, *index);
+                    let taken_in = history.statement_of(lock, *index);
                     row.taken_at = taken_in.map(|index| record.steps[index].line);
                 }
                 // A session may hold a lock and request it again, in a stronger mode.

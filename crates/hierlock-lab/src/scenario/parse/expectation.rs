@@ -23,7 +23,7 @@ const WORDS: [&str; 10] = [
 ];
 
 /// Reads words such as `blocked by A on gap`, and the rows on the lines below. Without words the expectation is `done`.
-pub(super) fn read(text: &str) -> Result<Expectation, Vec<ParseError>> {
+pub(crate) fn read(text: &str) -> Result<Expectation, Vec<ParseError>> {
     let mut lines = text.split('\n');
     let words = lines.next().unwrap_or_default();
     let mut expectation = match words {
