@@ -110,19 +110,14 @@ impl CaseEnvironment {
         directory: &Path,
     ) -> LabResult<Self> {
         let spec = TreeSpec::of(case);
-        let has_step =
-            |matches: fn(&Action) -> bool| case.steps.iter().any(|step| matches(&step.action));
-        let has_sql = !case.setup.is_empty()
-            || !case.teardown.is_empty()
-            || has_step(|action| matches!(action, Action::Sql(_)));
         let sessions = case.sessions.keys();
-        if !has_sql {
+        if case.sql().next().is_none() {
             return Self::open_tree(&spec, sessions, server, Some(idle), directory).await;
         }
         let server = required(server, case.place.engine)?;
         let mut database = TestDatabase::open(server, case).await?;
         let mut tree = None;
-        if has_step(|action| matches!(action, Action::Lock(..))) {
+        if case.steps.iter().any(|step| matches!(step.action, Action::Lock(..))) {
             let (provisioned, locks) = spec.provision(database).await?;
             (database, tree) = (provisioned, Some(TreeSessions::new(locks, sessions)));
         }

@@ -61,12 +61,11 @@ impl TestServer {
         let (version, id) = identify(address.dialect(), &mut keeper).await?;
         let prefix = format!("{PREFIX}{}_{id}", std::process::id());
         // Held until the connection ends, even if the process is killed.
-        keeper
-            .query(&match engine {
-                Engine::Postgres => format!("SET application_name = '{prefix}'"),
-                _ => format!("SELECT GET_LOCK('{prefix}', 0)"),
-            })
-            .await?;
+        let reserve = match engine {
+            Engine::Postgres => format!("SET application_name = '{prefix}'"),
+            _ => format!("SELECT GET_LOCK('{prefix}', 0)"),
+        };
+        keeper.query(&reserve).await?;
         // The lab needs the privilege to read locks.
         let mut session = keeper.lend().await?;
         let allowed = Introspection::default().check_permission(&mut session).await;

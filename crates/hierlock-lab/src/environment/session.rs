@@ -140,17 +140,13 @@ impl SessionConnection {
         }
         self.statements.record(sql, &mut self.connection).await;
         let text = self.statements.text_of(sql, &mut self.connection).await;
-        let answer = match self.begin_implicitly(sql).await {
-            Ok(()) => self.connection.run(sql, &StatementWords::of(driver, &text)).await,
-            Err(error) => Err(error),
+        let run = async {
+            self.begin_implicitly(sql).await?;
+            self.connection.run(sql, &StatementWords::of(driver, &text)).await
         };
-        match answer {
-            Ok(answer) => {
-                self.prepared.record(driver, sql, Some(self.pid));
-                Ok(answer)
-            }
-            Err(error) => Err(self.failure(&text, &error)),
-        }
+        let answer = run.await.map_err(|error| self.failure(&text, &error))?;
+        self.prepared.record(driver, sql, Some(self.pid));
+        Ok(answer)
     }
 
     /// Begins a transaction, if the statement needs one and none is open.

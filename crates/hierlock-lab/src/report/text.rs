@@ -199,13 +199,13 @@ impl TextReporter {
         self.out.line(format!("  {}", self.out.styled(DIM, location)));
         self.out.line("");
         // A transcript ends with the first difference.
-        let (last, disagrees) = match record.verdict {
-            Verdict::Disagrees { step, .. } => (step, true),
-            _ => (usize::MAX, false),
+        let last = match record.verdict {
+            Verdict::Disagrees { step, .. } => step,
+            _ => usize::MAX,
         };
         let names = sessions(record);
         for index in (0..record.steps.len()).take_while(|index| *index <= last) {
-            self.step(record, index, &names, disagrees && index == last);
+            self.step(record, index, &names, index == last);
         }
         self.verdict(record);
         for deadlock in record.deadlocks.iter().filter(|deadlock| deadlock.step <= last) {

@@ -152,6 +152,15 @@ impl Case {
         }
     }
 
+    /// Returns all SQL of the case: of the setup, the teardown and the steps.
+    pub(crate) fn sql(&self) -> impl Iterator<Item = &String> + Clone {
+        let steps = self.steps.iter().filter_map(|step| match &step.action {
+            Action::Sql(sql) => Some(sql),
+            _ => None,
+        });
+        self.setup.iter().chain(&self.teardown).map(|statement| &statement.sql).chain(steps)
+    }
+
     fn statements(&self, blocks: &[GuardedValue<String>], index: usize) -> Vec<Statement> {
         let statement = |block: &GuardedValue<String>| {
             let sql = block.for_case(self, index)?.clone();

@@ -51,19 +51,22 @@ async fn parallel_cases_are_not_confused(server: Arc<TestServer>) {
 /// Without the privilege to list locks, the slower tables of MariaDB are queried.
 async fn a_user_without_superuser_privileges_sees_waits(server: Arc<TestServer>) {
     let user = format!("lab_{}", server.prefix.rsplit('_').next().unwrap());
-    let create = server.either("create role USER login", "create user USER");
-    let grants: &[&str] = server.either(
-        &["grant create on database postgres to USER"],
+    let run = async |statements: &[&str]| {
+        for sql in statements {
+            server.query(&sql.replace("USER", &user)).await;
+        }
+    };
+    run(server.either(
+        &["create role USER login", "grant create on database postgres to USER"],
         &[
+            "create user USER",
             "grant process on *.* to USER",
             "grant select on performance_schema.* to USER",
             "grant all on `hierlock\\_lab\\_%`.* to USER",
             "grant usage on hierlock.* to USER",
         ],
-    );
-    for sql in std::iter::once(&create).chain(grants) {
-        server.query(&sql.replace("USER", &user)).await;
-    }
+    ))
+    .await;
     if server.engine() == Engine::Mariadb {
         // Other tests that have the privilege switch the listing on again.
         server.query(hierlock_engine::introspection::DISABLE_LOCK_OUTPUT).await;
@@ -86,11 +89,7 @@ async fn a_user_without_superuser_privileges_sees_waits(server: Arc<TestServer>)
     }
     db.locks().await.unwrap();
     db.close().await.unwrap();
-    let drop: &[&str] =
-        server.either(&["drop owned by USER", "drop role USER"], &["drop user USER"]);
-    for sql in drop {
-        server.query(&sql.replace("USER", &user)).await;
-    }
+    run(server.either(&["drop owned by USER", "drop role USER"], &["drop user USER"])).await;
 }
 
 /// The failure this prevents: a query was dropped, and the next query got its result.

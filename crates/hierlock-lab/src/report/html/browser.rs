@@ -71,11 +71,8 @@ fn probe(browser: &Path, page: &str, width: u32) -> Value {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("page.html");
     let probe = format!("<script>{}</script></body>", include_str!("probe.js"));
-    fs::write(
-        &file,
-        page.replace("<style>", &format!("{LISTENER}<style>")).replace("</body>", &probe),
-    )
-    .unwrap();
+    let page = page.replace("<style>", &format!("{LISTENER}<style>")).replace("</body>", &probe);
+    fs::write(&file, page).unwrap();
     let frame = format!(
         "<!doctype html><title>frame</title><script>onmessage = (event) => {{ \
          const pre = document.createElement('pre'); pre.id = 'probe'; pre.textContent = event.data; \

@@ -180,8 +180,8 @@ mod tests {
         let page = fixtures::report().html(&fixtures::scenarios());
         let is_hidden = |line: &&str| line.starts_with('<') && line.contains(" hidden>");
         let hidden = page.lines().filter(is_hidden).map(|line| line.split(' ').next().unwrap());
-        // The filter and its message.
-        assert_eq!(hidden.collect::<Vec<_>>(), ["<form", "<p"]);
+        let why = "something other than the filter and its message is hidden";
+        assert_eq!(hidden.collect::<Vec<_>>(), ["<form", "<p"], "{why}");
     }
 
     #[test]

@@ -239,10 +239,8 @@ fn row(text: &str) -> Result<Vec<ExpectedCell>, ParseError> {
 fn block_cell(text: &str) -> Result<ExpectedCell, ParseError> {
     let mut reader = Reader::new(text);
     if reader.is_over() {
-        return Err(ParseError::new(
-            0,
-            "a cell is empty; write '' for an empty text, null, or * for anything",
-        ));
+        let message = "a cell is empty; write '' for an empty text, null, or * for anything";
+        return Err(ParseError::new(0, message));
     }
     match reader.quoted()? {
         None => Ok(bare_cell(text.trim())),
