@@ -33,6 +33,9 @@ struct Holder<'a> {
     waiting: Option<&'a LockTarget>,
 }
 
+/// The statement that took a lock, and the step in which it was granted; or the reason why that is not known.
+type Attribution = Result<(usize, Option<usize>), String>;
+
 impl<'a> LockHistory<'a> {
     /// Completes a cycle that was closed in step `closing`: the wanted rows, the locks that block them, and the
     /// statements that took those. `after` are the locks after that step.
@@ -50,7 +53,12 @@ impl<'a> LockHistory<'a> {
             let holder =
                 Holder { session: &edge.holder, closing, waiting: wants.get(&edge.holder) };
             for lock in &mut edge.blocking {
-                self.find_statement(lock, edge.wants.as_ref(), &holder);
+                match self.find_statement(lock, edge.wants.as_ref(), &holder) {
+                    Ok((statement, granted_in)) => {
+                        (lock.statement, lock.granted_in) = (Some(statement), granted_in);
+                    }
+                    Err(unknown) => lock.unknown = Some(unknown),
+                }
             }
             if let (Some(wants), [lock]) = (&mut edge.wants, &edge.blocking[..])
                 && is_truncated(wants)
@@ -63,10 +71,9 @@ impl<'a> LockHistory<'a> {
 
     /// Returns the statement that took a lock, first recorded after step `at`, if that is known.
     pub(crate) fn statement_of(&self, lock: &Lock, at: usize) -> Option<usize> {
-        let mut taken = BlockingLock::new(lock.target.clone(), true);
+        let taken = BlockingLock::new(lock.target.clone(), true);
         let holder = Holder { session: &lock.session, closing: at + 1, waiting: None };
-        self.attribute(&mut taken, &holder, at);
-        taken.statement
+        self.attribute(&taken, &holder, at).ok().map(|(statement, _)| statement)
     }
 
     fn before(&self, step: usize) -> &'a [Lock] {
@@ -151,7 +158,7 @@ impl<'a> LockHistory<'a> {
         lock: &mut BlockingLock,
         wanted: Option<&LockTarget>,
         holder: &Holder<'_>,
-    ) {
+    ) -> Attribution {
         let Holder { session, closing, .. } = *holder;
         let (target, granted) = (lock.target.clone(), lock.granted);
         let is_same_lock = |other: &LockTarget| {
@@ -173,17 +180,14 @@ impl<'a> LockHistory<'a> {
                 lock.target = whole.clone()
             }
             [_, _, ..] if is_truncated(&target) => {
-                lock.unknown = Some(format!(
+                return Err(format!(
                     "InnoDB tells only the beginning of the key, and {session} has several such records"
                 ));
-                return;
             }
             _ => {}
         }
-        match self.first_held(session, granted, closing, is_same_lock) {
-            Err(unknown) => lock.unknown = Some(unknown),
-            Ok(at) => self.attribute(lock, holder, at),
-        }
+        let at = self.first_held(session, granted, closing, is_same_lock)?;
+        self.attribute(lock, holder, at)
     }
 
     /// Returns the step since which a session holds a lock before step `closing`; `closing` if it holds none.
@@ -212,24 +216,21 @@ impl<'a> LockHistory<'a> {
     }
 
     /// Finds the statement that took a lock which appeared in step `at`.
-    fn attribute(&self, lock: &mut BlockingLock, holder: &Holder<'_>, at: usize) {
+    fn attribute(&self, lock: &BlockingLock, holder: &Holder<'_>, at: usize) -> Attribution {
         let session = holder.session;
         if let Some(statement) = self.progressing_statement(holder, at) {
-            lock.statement = Some(statement);
-            lock.granted_in = lock.granted.then_some(at);
-            return;
+            return Ok((statement, lock.granted.then_some(at)));
         }
         let is_written = lock.target.index.is_some() && lock.target.mode == "X,REC_NOT_GAP";
         let line = self.steps.get(at).map_or(0, |step| step.line);
         if is_written {
-            self.attribute_to_writer(lock, session, at);
+            self.attribute_to_writer(lock, session, at)
         } else if lock.target.kind == LockKind::Gap {
-            lock.unknown = Some(format!(
+            Err(format!(
                 "InnoDB moved a gap lock of {session} there in line {line}, when a record came or went"
-            ));
+            ))
         } else {
-            lock.unknown =
-                Some(format!("the server does not report which statement of {session} took it"));
+            Err(format!("the server does not report which statement of {session} took it"))
         }
     }
 
@@ -266,16 +267,18 @@ impl<'a> LockHistory<'a> {
     }
 
     /// Finds the statement that wrote a row, which has no lock record in InnoDB until another session waits for it.
-    fn attribute_to_writer(&self, lock: &mut BlockingLock, session: &SessionName, at: usize) {
+    fn attribute_to_writer(
+        &self,
+        lock: &BlockingLock,
+        session: &SessionName,
+        at: usize,
+    ) -> Attribution {
         let is_table = |target: &LockTarget| {
             target.kind == LockKind::Table
                 && target.object == lock.target.object
                 && target.mode == "IX"
         };
-        let since = match self.first_held(session, true, at, is_table) {
-            Ok(since) => since,
-            Err(unknown) => return lock.unknown = Some(unknown),
-        };
+        let since = self.first_held(session, true, at, is_table)?;
         let mut writers: Vec<usize> = (since..at).collect();
         writers.retain(|index| {
             let step = &self.steps[*index];
@@ -284,10 +287,8 @@ impl<'a> LockHistory<'a> {
             step.session == *session && !step.text.is_empty() && has_written
         });
         if let [only] = writers[..] {
-            lock.statement = Some(only);
             let ended = self.steps[only].ended.as_ref();
-            lock.granted_in = Some(ended.map_or(only, |ended| ended.during));
-            return;
+            return Ok((only, Some(ended.map_or(only, |ended| ended.during))));
         }
         let which = if writers.is_empty() {
             format!("statement of {session}")
@@ -295,10 +296,10 @@ impl<'a> LockHistory<'a> {
             let lines = writers.iter().map(|index| self.steps[*index].line);
             format!("of the lines {}", join(lines, ", "))
         };
-        lock.unknown = Some(format!(
+        Err(format!(
             "InnoDB does not report which {which} wrote the row: it has no lock record of a written \
              row until another waits for it"
-        ));
+        ))
     }
 }
 
