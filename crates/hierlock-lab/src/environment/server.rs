@@ -164,12 +164,9 @@ impl TestServer {
                     }
                     _ => connection.results_within(SET_UP_LIMIT, &sql).await?,
                 };
-                created.map_err(|error| {
-                    let error = error_message(&error);
-                    LabError(format!(
-                        "a database for the case cannot be created with `{sql}`: {error}"
-                    ))
-                })?;
+                let failed = format!("a database for the case cannot be created with `{sql}`");
+                created
+                    .map_err(|error| LabError(format!("{failed}: {}", error_message(&error))))?;
             }
             Ok((guard, connection))
         };

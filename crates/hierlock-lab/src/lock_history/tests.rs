@@ -82,10 +82,8 @@ fn a_written_row_belongs_to_its_only_writer_or_is_unknown() {
         history.complete(&mut cycle, closing, &[]);
         let lock = &cycle[0].blocking[0];
         assert_eq!(lock.statement, statement, "{lock:?}");
-        assert_eq!(
-            lock.unknown.as_deref().map(|unknown| unknown.contains("lines 10, 12")),
-            statement.is_none().then_some(true)
-        );
+        let names_lines = lock.unknown.as_deref().map(|why| why.contains("lines 10, 12"));
+        assert_eq!(names_lines, statement.is_none().then_some(true));
     }
 }
 

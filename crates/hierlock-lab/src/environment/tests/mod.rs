@@ -154,10 +154,6 @@ async fn open_numbers(server: &Arc<TestServer>) -> TestDatabase {
 }
 
 impl TestDatabase {
-    fn either<T>(&self, postgres: T, innodb: T) -> T {
-        self.server.either(postgres, innodb)
-    }
-
     fn namespace(&self) -> &str {
         self.guard.namespace.name()
     }
