@@ -96,17 +96,14 @@ fn changed_differs(changed: u64, answer: &Answer) -> Option<String> {
 
 fn locked_object_differs(expected: &ExpectedOutcome, wait: &SessionWait) -> Option<String> {
     let ExpectedOutcome::Blocked { kind, object, .. } = expected else { return None };
-    match &wait.target {
-        None if kind.is_none() && object.is_none() => None,
-        None => Some(format!(
-            "expected `{expected}`, but the engine does not report the lock that it waits for"
-        )),
-        Some(locked) => {
-            let is_same = kind.is_none_or(|kind| locked.kind == kind)
-                && object.as_ref().is_none_or(|object| locked.object == *object);
-            (!is_same).then(|| format!("expected `{expected}`, but it waits for {locked}"))
-        }
-    }
+    let target = wait.target.as_ref();
+    let is_same = kind.is_none_or(|kind| target.is_some_and(|target| target.kind == kind))
+        && object.as_ref().is_none_or(|name| target.is_some_and(|target| target.object == *name));
+    let instead = match target {
+        Some(target) => format!("it waits for {target}"),
+        None => "the engine does not report the lock that it waits for".to_owned(),
+    };
+    (!is_same).then(|| format!("expected `{expected}`, but {instead}"))
 }
 
 fn blockers_differ(

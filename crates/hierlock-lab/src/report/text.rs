@@ -384,9 +384,8 @@ mod tests {
         // A disagreement is shown with its transcript.
         records[3] = record("a/2", Engine::Mariadb, false);
         let shown = text(&records, style);
-        assert!(
-            shown.starts_with("✗ a     2 of 3 scenarios agree, 6 cases on mysql, mariadb\na/2  ")
-        );
+        let lines = "✗ a     2 of 3 scenarios agree, 6 cases on mysql, mariadb\na/2  ";
+        assert!(shown.starts_with(lines));
         let transcript = run_text(&records[3], style);
         assert!(shown.contains(&transcript) && !shown.contains("a/1"), "{shown}");
     }

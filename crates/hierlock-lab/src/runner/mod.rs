@@ -324,11 +324,9 @@ impl CaseRun<'_> {
     fn judge_uninspected_ends(&mut self) {
         for (index, record) in self.record.steps.iter_mut().enumerate() {
             let is_judged = self.inspected.contains(&index) || record.difference.is_some();
-            if let Some(WaitEnd { observation: failed @ Observation::Failed(_), .. }) =
-                &record.ended
-                && !is_judged
-            {
-                let (failed, session) = (predicate(failed), &record.session);
+            let Some(WaitEnd { observation, .. }) = &record.ended else { continue };
+            if matches!(observation, Observation::Failed(_)) && !is_judged {
+                let (failed, session) = (predicate(observation), &record.session);
                 let then = format!("then it {failed}; no line says so (`{session}< = …`)");
                 let why = format!("it was blocked at first, {then}");
                 record.difference = Some(why.clone());

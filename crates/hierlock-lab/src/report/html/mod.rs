@@ -144,8 +144,7 @@ fn slug(text: &str) -> String {
 }
 
 fn run_slug(scenario: &str, record: &Record) -> String {
-    let (place, variant) = (slug(&record.place.to_string()), slug(&display::variant(record)));
-    let parts = [scenario, &place, &variant];
+    let parts = [scenario, &slug(&record.place.to_string()), &slug(&display::variant(record))];
     join(parts.into_iter().filter(|part| !part.is_empty()), "--")
 }
 
