@@ -41,7 +41,9 @@ async fn rows_are_returned_as_the_server_writes_them(db: &TestDatabase) {
 
 async fn failures_are_classified(server: Arc<TestServer>) {
     let mut case = numbers(server.engine());
-    set_all(&mut case, &SettingValue::LockWaitTimeout(Duration::from_millis(100)));
+    for settings in case.sessions.values_mut() {
+        settings.push(SettingValue::LockWaitTimeout(Duration::from_millis(100)));
+    }
     let db = open(&server, &case).await;
     db.run_all("A", &["begin", "select * from numbers where id = 1 for update"]).await;
     let wanted = "select * from numbers where id = 1 for update";

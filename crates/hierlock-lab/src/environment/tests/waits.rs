@@ -118,29 +118,26 @@ async fn outside_blockers_are_reported(db: &TestDatabase) {
 
 async fn locks_are_listed(server: Arc<TestServer>) {
     for case in numbers_in_each_namespace(server.engine()) {
-        locks_of_a_case_are_listed(&server, &case).await;
+        let db = open(&server, &case).await;
+        db.run_all("A", &["begin", "select * from numbers where id in (1, 2) for update"]).await;
+        let _reply = db.start("B", "update numbers set value = 0 where id = 2");
+        db.blocked("B").await;
+        let locks = db.locks().await.unwrap().locks;
+        for (session, kind, record, granted) in [
+            ("A", LockKind::Row, Some("1"), true),
+            ("A", LockKind::Row, Some("2"), true),
+            ("A", LockKind::Table, None, true),
+            ("B", LockKind::Row, Some("2"), false),
+        ] {
+            let is_listed = locks.iter().any(|lock| {
+                lock.session == name(session)
+                    && lock.target.kind == kind
+                    && lock.target.object == "numbers"
+                    && lock.target.record.as_deref() == record
+                    && lock.granted == granted
+            });
+            assert!(is_listed, "{session} {kind:?} {record:?}: {locks:#?}");
+        }
+        db.close().await.unwrap();
     }
-}
-
-async fn locks_of_a_case_are_listed(server: &Arc<TestServer>, case: &Case) {
-    let db = open(server, case).await;
-    db.run_all("A", &["begin", "select * from numbers where id in (1, 2) for update"]).await;
-    let _reply = db.start("B", "update numbers set value = 0 where id = 2");
-    db.blocked("B").await;
-    let locks = db.locks().await.unwrap().locks;
-    let has = |session: &str, kind: LockKind, record: Option<&str>, granted: bool| {
-        locks.iter().any(|lock| {
-            lock.session == name(session)
-                && lock.target.kind == kind
-                && lock.target.object == "numbers"
-                && lock.target.record.as_deref() == record
-                && lock.granted == granted
-        })
-    };
-    for record in ["1", "2"] {
-        assert!(has("A", LockKind::Row, Some(record), true), "{locks:#?}");
-    }
-    assert!(has("A", LockKind::Table, None, true), "{locks:#?}");
-    assert!(has("B", LockKind::Row, Some("2"), false), "{locks:#?}");
-    db.close().await.unwrap();
 }

@@ -103,11 +103,8 @@ fn holds(record: &Record, index: usize, ran: &StepRecord, before: &[ExpectedOutc
     if ran.difference.is_none() {
         return true;
     }
-    let (Observation::Blocked(wait), Some((failure, _))) =
-        (&ran.seen, unreported::failure(record, index))
-    else {
-        return false;
-    };
+    let Observation::Blocked(wait) = &ran.seen else { return false };
+    let Some((failure, _)) = unreported::failure(record, index) else { return false };
     let blockers: Vec<_> = wait.blockers.iter().cloned().map(SessionSelector::Session).collect();
     let expects_wait = |expected: &ExpectedOutcome| {
         matches!(expected, ExpectedOutcome::Blocked { by, kind: None, .. }
