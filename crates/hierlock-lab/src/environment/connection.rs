@@ -149,7 +149,6 @@ impl LabConnection {
         Ok(SessionRef::of_caller(connection, dialect, ANSWER_LIMIT))
     }
 
-    /// Takes the result of a lent connection.
     pub(super) fn take_answer<T>(&mut self, answer: Result<T, sqlx::Error>) -> LabResult<T> {
         self.is_broken =
             answer.as_ref().is_err_and(|error| !matches!(error, sqlx::Error::Database(_)));

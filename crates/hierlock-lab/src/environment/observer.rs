@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A connection beside the sessions of a case that queries the server about them.
 pub(super) struct Observer {
     pub(super) connection: LabConnection,
     pub(super) sessions: SessionNames,
@@ -99,7 +98,8 @@ impl Observer {
         victim: &SessionName,
         failure: &Failure,
     ) -> Option<Cycle> {
-        let (scope, pid) = (self.scope(), self.sessions.pid(victim));
+        let scope = self.scope();
+        let pid = self.sessions.names.iter().find(|(_, name)| *name == victim).map(|(pid, _)| *pid);
         let is_postgres = self.server.dialect() == Dialect::Postgres;
         let mut session = self.connection.lend().await.ok()?;
         let report = match (pid, &failure.detail) {
@@ -127,10 +127,6 @@ pub(super) struct SessionNames {
 }
 
 impl SessionNames {
-    fn pid(&self, name: &SessionName) -> Option<i64> {
-        self.names.iter().find(|(_, known)| *known == name).map(|(pid, _)| *pid)
-    }
-
     /// Returns the waits of the case, in the order of names.
     fn waits(&self, waits: Vec<LockWait>) -> Vec<SessionWait> {
         let wait = |wait: LockWait| {

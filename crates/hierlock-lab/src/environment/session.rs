@@ -102,7 +102,6 @@ impl LabSession {
         self.is_cancelled.store(true, Ordering::SeqCst);
     }
 
-    /// Waits until no statement runs.
     pub(super) async fn wait_until_idle(&self) {
         drop(self.connection.lock().await);
     }

@@ -11,7 +11,6 @@ use std::collections::BTreeSet;
 /// A record, and its index in the report.
 pub(crate) type IndexedRecord<'a> = (usize, &'a Record);
 
-/// A scenario with all its records.
 pub(crate) struct ScenarioGroup<'a> {
     pub(crate) name: &'a str,
     pub(crate) title: &'a str,

@@ -135,16 +135,14 @@ fn screenshots_are_written_on_request() {
     fs::write(directory.join("page.html"), &page).unwrap();
     for theme in ["light", "dark"] {
         for (size, width, height) in [("desk", 1280, 1500), ("phone", 390, 1800)] {
-            for open in [false, true] {
-                let click = if open { "document.getElementById('f-open').click();" } else { "" };
+            let click = "document.getElementById('f-open').click();";
+            for (suffix, click, height) in [("", "", height), ("-open", click, height * 3)] {
                 let script = format!(
                     "<script>document.documentElement.dataset.theme='{theme}';{click}</script></body>"
                 );
                 let file = dir.path().join("page.html");
                 fs::write(&file, page.replace("</body>", &script)).unwrap();
-                let suffix = if open { "-open" } else { "" };
                 let picture = directory.join(format!("{size}-{theme}{suffix}.png"));
-                let height = if open { height * 3 } else { height };
                 let args = [
                     format!("--window-size={width},{height}"),
                     format!("--screenshot={}", picture.display()),

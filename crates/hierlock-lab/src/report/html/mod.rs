@@ -39,7 +39,10 @@ impl Report {
             let mut runs = Vec::new();
             let records = group.records.iter().copied();
             for (_, equal_runs) in group_by(records, |(_, record)| run::comparable(record)) {
-                let run_id = ids.unique(&run_slug(&id, equal_runs[0].1));
+                let (_, first) = equal_runs[0];
+                let parts = [&id, &slug(&first.place.to_string()), &slug(&display::variant(first))];
+                let parts = parts.into_iter().filter(|part| !part.is_empty());
+                let run_id = ids.unique(&join(parts, "--"));
                 for (index, _) in &equal_runs {
                     run_ids[*index].clone_from(&run_id);
                 }
@@ -141,11 +144,6 @@ fn slug(text: &str) -> String {
     let text = text.to_ascii_lowercase();
     let parts = text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|part| !part.is_empty());
     join(parts, "-")
-}
-
-fn run_slug(scenario: &str, record: &Record) -> String {
-    let parts = [scenario, &slug(&record.place.to_string()), &slug(&display::variant(record))];
-    join(parts.into_iter().filter(|part| !part.is_empty()), "--")
 }
 
 #[derive(Default)]
