@@ -224,7 +224,7 @@ impl<'a> LockHistory<'a> {
         let is_written = lock.target.index.is_some() && lock.target.mode == "X,REC_NOT_GAP";
         let line = self.steps.get(at).map_or(0, |step| step.line);
         if is_written {
-            self.attribute_to_writer(lock, session, at)
+            self.attribute_to_writer(&lock.target.object, session, at)
         } else if lock.target.kind == LockKind::Gap {
             Err(format!(
                 "InnoDB moved a gap lock of {session} there in line {line}, when a record came or went"
@@ -267,16 +267,9 @@ impl<'a> LockHistory<'a> {
     }
 
     /// Finds the statement that wrote a row, which has no lock record in InnoDB until another session waits for it.
-    fn attribute_to_writer(
-        &self,
-        lock: &BlockingLock,
-        session: &SessionName,
-        at: usize,
-    ) -> Attribution {
+    fn attribute_to_writer(&self, table: &str, session: &SessionName, at: usize) -> Attribution {
         let is_table = |target: &LockTarget| {
-            target.kind == LockKind::Table
-                && target.object == lock.target.object
-                && target.mode == "IX"
+            target.kind == LockKind::Table && target.object == table && target.mode == "IX"
         };
         let since = self.first_held(session, true, at, is_table)?;
         let mut writers: Vec<usize> = (since..at).collect();

@@ -38,10 +38,7 @@ pub(super) async fn run_place(
 ) -> Result<Vec<MatrixBoard>, LabError> {
     let nodes = options.tree.nodes();
     let targets = targets(&nodes)?;
-    let buckets = match options.buckets {
-        Some(buckets) => buckets,
-        None => buckets_without_collision(&targets)?,
-    };
+    let buckets = options.buckets.map_or_else(|| buckets_without_collision(&targets), Ok)?;
     let spec = TreeSpec { place, buckets, targets };
     let names = [holder(), requester()];
     let (server, directory) = (lab.servers.get(&place.engine), lab.directory.path());
@@ -49,9 +46,8 @@ pub(super) async fn run_place(
         CaseEnvironment::open_tree(&spec, names.iter(), server, None, directory).await?;
     let boards = run_boards(lab, &mut environment, &spec, &nodes, options, on_event).await;
     let closed = environment.close(None).await;
-    let boards = boards?;
-    closed?;
-    Ok(boards)
+    // The first error is the one to report.
+    boards.and_then(|boards| closed.map(|_| boards))
 }
 
 async fn run_boards(
