@@ -181,7 +181,6 @@ impl Lab {
         record
     }
 
-    /// Runs a case in an existing environment.
     pub(crate) async fn run_in(
         &self,
         environment: &CaseEnvironment,

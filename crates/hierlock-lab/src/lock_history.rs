@@ -25,6 +25,17 @@ pub(crate) struct LockHistory<'a> {
     pub(crate) incomplete: &'a [IncompleteLocks],
 }
 
+/// A session that blocks another in the cycle that step `closing` has closed.
+struct Holder<'a> {
+    session: &'a SessionName,
+    closing: usize,
+    /// The target that the session itself waited for at the end of that step.
+    waiting: Option<&'a LockTarget>,
+}
+
+/// The statement that took a lock, and the step in which it was granted; or the reason why that is not known.
+type Attribution = Result<(usize, Option<usize>), String>;
+
 impl<'a> LockHistory<'a> {
     /// Completes a cycle that was closed in step `closing`: the wanted rows, the locks that block them, and the
     /// statements that took those. `after` are the locks after that step.
@@ -32,17 +43,22 @@ impl<'a> LockHistory<'a> {
         for edge in cycle.iter_mut() {
             self.name_row(edge, closing, after);
         }
-        let wants: BTreeMap<SessionName, LockTarget> = cycle
-            .iter()
-            .filter_map(|edge| Some((edge.waiter.clone(), edge.wants.clone()?)))
-            .collect();
+        let wants =
+            cycle.iter().filter_map(|edge| Some((edge.waiter.clone(), edge.wants.clone()?)));
+        let wants: BTreeMap<SessionName, LockTarget> = wants.collect();
         for edge in cycle.iter_mut() {
             if edge.blocking.is_empty() {
                 self.find_blocking(edge, closing);
             }
-            let (holder, wanted) = (edge.holder.clone(), edge.wants.clone());
+            let holder =
+                Holder { session: &edge.holder, closing, waiting: wants.get(&edge.holder) };
             for lock in &mut edge.blocking {
-                self.find_statement(lock, &holder, wanted.as_ref(), closing, wants.get(&holder));
+                match self.find_statement(lock, edge.wants.as_ref(), &holder) {
+                    Ok((statement, granted_in)) => {
+                        (lock.statement, lock.granted_in) = (Some(statement), granted_in);
+                    }
+                    Err(unknown) => lock.unknown = Some(unknown),
+                }
             }
             if let (Some(wants), [lock]) = (&mut edge.wants, &edge.blocking[..])
                 && is_truncated(wants)
@@ -53,16 +69,11 @@ impl<'a> LockHistory<'a> {
         }
     }
 
-    /// Returns the statement that took a lock of `session`, first recorded after step `at`, if that is known.
-    pub(crate) fn statement_of(
-        &self,
-        session: &SessionName,
-        locked: &LockTarget,
-        at: usize,
-    ) -> Option<usize> {
-        let mut lock = BlockingLock::new(locked.clone(), true);
-        self.attribute(&mut lock, session, at, at + 1, None);
-        lock.statement
+    /// Returns the statement that took a lock, first recorded after step `at`, if that is known.
+    pub(crate) fn statement_of(&self, lock: &Lock, at: usize) -> Option<usize> {
+        let taken = BlockingLock::new(lock.target.clone(), true);
+        let holder = Holder { session: &lock.session, closing: at + 1, waiting: None };
+        self.attribute(&taken, &holder, at).ok().map(|(statement, _)| statement)
     }
 
     fn before(&self, step: usize) -> &'a [Lock] {
@@ -141,16 +152,14 @@ impl<'a> LockHistory<'a> {
         }
     }
 
-    /// Finds the statement that took a lock of `session`, held since before step `closing` or taken in it. `waiting` is
-    /// the target that the session waited for at the end of that step.
+    /// Finds the statement that took a lock of the holder, held since before the closing step or taken in it.
     fn find_statement(
         &self,
         lock: &mut BlockingLock,
-        session: &SessionName,
         wanted: Option<&LockTarget>,
-        closing: usize,
-        waiting: Option<&LockTarget>,
-    ) {
+        holder: &Holder<'_>,
+    ) -> Attribution {
+        let Holder { session, closing, .. } = *holder;
         let (target, granted) = (lock.target.clone(), lock.granted);
         let is_same_lock = |other: &LockTarget| {
             same_place(other, &target)
@@ -171,17 +180,14 @@ impl<'a> LockHistory<'a> {
                 lock.target = whole.clone()
             }
             [_, _, ..] if is_truncated(&target) => {
-                lock.unknown = Some(format!(
+                return Err(format!(
                     "InnoDB tells only the beginning of the key, and {session} has several such records"
                 ));
-                return;
             }
             _ => {}
         }
-        match self.first_held(session, granted, closing, is_same_lock) {
-            Err(unknown) => lock.unknown = Some(unknown),
-            Ok(at) => self.attribute(lock, session, at, closing, waiting),
-        }
+        let at = self.first_held(session, granted, closing, is_same_lock)?;
+        self.attribute(lock, holder, at)
     }
 
     /// Returns the step since which a session holds a lock before step `closing`; `closing` if it holds none.
@@ -210,41 +216,27 @@ impl<'a> LockHistory<'a> {
     }
 
     /// Finds the statement that took a lock which appeared in step `at`.
-    fn attribute(
-        &self,
-        lock: &mut BlockingLock,
-        session: &SessionName,
-        at: usize,
-        closing: usize,
-        waiting: Option<&LockTarget>,
-    ) {
-        if let Some(statement) = self.progressing_statement(session, at, closing, waiting) {
-            lock.statement = Some(statement);
-            lock.granted_in = lock.granted.then_some(at);
-            return;
+    fn attribute(&self, lock: &BlockingLock, holder: &Holder<'_>, at: usize) -> Attribution {
+        let session = holder.session;
+        if let Some(statement) = self.progressing_statement(holder, at) {
+            return Ok((statement, lock.granted.then_some(at)));
         }
         let is_written = lock.target.index.is_some() && lock.target.mode == "X,REC_NOT_GAP";
         let line = self.steps.get(at).map_or(0, |step| step.line);
         if is_written {
-            self.attribute_to_writer(lock, session, at);
+            self.attribute_to_writer(&lock.target.object, session, at)
         } else if lock.target.kind == LockKind::Gap {
-            lock.unknown = Some(format!(
+            Err(format!(
                 "InnoDB moved a gap lock of {session} there in line {line}, when a record came or went"
-            ));
+            ))
         } else {
-            lock.unknown =
-                Some(format!("the server does not report which statement of {session} took it"));
+            Err(format!("the server does not report which statement of {session} took it"))
         }
     }
 
     /// Returns the statement of a session that made progress in step `at`.
-    fn progressing_statement(
-        &self,
-        session: &SessionName,
-        at: usize,
-        closing: usize,
-        waiting: Option<&LockTarget>,
-    ) -> Option<usize> {
+    fn progressing_statement(&self, holder: &Holder<'_>, at: usize) -> Option<usize> {
+        let Holder { session, closing, waiting } = *holder;
         let steps = self.steps.get(..=at)?;
         let is_own = |step: &StepRecord| step.session == *session && !step.text.is_empty();
         let statement = steps.iter().rposition(is_own)?;
@@ -275,16 +267,11 @@ impl<'a> LockHistory<'a> {
     }
 
     /// Finds the statement that wrote a row, which has no lock record in InnoDB until another session waits for it.
-    fn attribute_to_writer(&self, lock: &mut BlockingLock, session: &SessionName, at: usize) {
+    fn attribute_to_writer(&self, table: &str, session: &SessionName, at: usize) -> Attribution {
         let is_table = |target: &LockTarget| {
-            target.kind == LockKind::Table
-                && target.object == lock.target.object
-                && target.mode == "IX"
+            target.kind == LockKind::Table && target.object == table && target.mode == "IX"
         };
-        let since = match self.first_held(session, true, at, is_table) {
-            Ok(since) => since,
-            Err(unknown) => return lock.unknown = Some(unknown),
-        };
+        let since = self.first_held(session, true, at, is_table)?;
         let mut writers: Vec<usize> = (since..at).collect();
         writers.retain(|index| {
             let step = &self.steps[*index];
@@ -293,10 +280,8 @@ impl<'a> LockHistory<'a> {
             step.session == *session && !step.text.is_empty() && has_written
         });
         if let [only] = writers[..] {
-            lock.statement = Some(only);
             let ended = self.steps[only].ended.as_ref();
-            lock.granted_in = Some(ended.map_or(only, |ended| ended.during));
-            return;
+            return Ok((only, Some(ended.map_or(only, |ended| ended.during))));
         }
         let which = if writers.is_empty() {
             format!("statement of {session}")
@@ -304,10 +289,10 @@ impl<'a> LockHistory<'a> {
             let lines = writers.iter().map(|index| self.steps[*index].line);
             format!("of the lines {}", join(lines, ", "))
         };
-        lock.unknown = Some(format!(
+        Err(format!(
             "InnoDB does not report which {which} wrote the row: it has no lock record of a written \
              row until another waits for it"
-        ));
+        ))
     }
 }
 

@@ -51,9 +51,7 @@ impl Engine {
             Self::Mysql | Self::Mariadb => {
                 &[Strategy::Striped, Strategy::PerId, Strategy::OnDemand]
             }
-            Self::Postgres => {
-                &[Strategy::Striped, Strategy::PerId, Strategy::OnDemand, Strategy::Advisory]
-            }
+            Self::Postgres => &Strategy::ALL,
             Self::Memory | Self::File => &[],
         }
     }
@@ -87,12 +85,9 @@ pub struct Place {
 impl Place {
     /// Returns all places of these engines: a server has one per strategy.
     pub fn all(engines: impl IntoIterator<Item = Engine>) -> Vec<Place> {
-        let places = |engine: Engine| {
-            let strategies = engine.strategies().iter().map(|strategy| Some(*strategy));
-            let has_none = strategies.len() == 0;
-            strategies
-                .chain(has_none.then_some(None))
-                .map(move |strategy| Place { engine, strategy })
+        let places = |engine: Engine| match engine.strategies() {
+            [] => vec![Place { engine, strategy: None }],
+            all => all.iter().map(|own| Place { engine, strategy: Some(*own) }).collect(),
         };
         engines.into_iter().flat_map(places).collect()
     }

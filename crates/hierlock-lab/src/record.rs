@@ -269,7 +269,6 @@ impl Record {
         format!("{} [{values}]", self.scenario)
     }
 
-    /// Returns whether this is a record of the case.
     pub(crate) fn belongs_to(&self, case: &Case) -> bool {
         self.place == case.place && self.variant == case.variant
     }

@@ -64,10 +64,10 @@ fn difference_from(expected: &ExpectedOutcome, observed: &ObservedStep<'_>) -> O
         _ => instead(should),
     };
     match (expected, observed.observation) {
-        (ExpectedOutcome::Done { rows, changed }, Observation::Done(answer)) => rows
-            .as_ref()
-            .and_then(|rows| rows_differ(rows, answer))
-            .or_else(|| changed.and_then(|changed| changed_differs(changed, answer))),
+        (ExpectedOutcome::Done { rows, changed }, Observation::Done(answer)) => {
+            let rows = rows.as_ref().and_then(|rows| rows_differ(rows, answer));
+            rows.or_else(|| changed_differs((*changed)?, answer))
+        }
         (ExpectedOutcome::Done { .. }, _) => instead("be done"),
         (ExpectedOutcome::Blocked { by, .. }, Observation::Blocked(wait)) => {
             blockers_differ(by, wait, observed.pair)
@@ -96,17 +96,14 @@ fn changed_differs(changed: u64, answer: &Answer) -> Option<String> {
 
 fn locked_object_differs(expected: &ExpectedOutcome, wait: &SessionWait) -> Option<String> {
     let ExpectedOutcome::Blocked { kind, object, .. } = expected else { return None };
-    match &wait.target {
-        None if kind.is_none() && object.is_none() => None,
-        None => Some(format!(
-            "expected `{expected}`, but the engine does not report the lock that it waits for"
-        )),
-        Some(locked) => {
-            let is_same = kind.is_none_or(|kind| locked.kind == kind)
-                && object.as_ref().is_none_or(|object| locked.object == *object);
-            (!is_same).then(|| format!("expected `{expected}`, but it waits for {locked}"))
-        }
-    }
+    let target = wait.target.as_ref();
+    let is_same = kind.is_none_or(|kind| target.is_some_and(|target| target.kind == kind))
+        && object.as_ref().is_none_or(|name| target.is_some_and(|target| target.object == *name));
+    let instead = match target {
+        Some(target) => format!("it waits for {target}"),
+        None => "the engine does not report the lock that it waits for".to_owned(),
+    };
+    (!is_same).then(|| format!("expected `{expected}`, but {instead}"))
 }
 
 fn blockers_differ(
@@ -263,10 +260,11 @@ fn failed(failure: &Failure) -> String {
 mod tests {
     use super::*;
     use crate::report::fixtures::{blocked, name, node, rows};
+    use crate::scenario::read_expectation;
 
     /// Returns whether an observation of B agrees with an expectation.
     fn agrees(expected: &str, observation: &Observation, victims: &[&str]) -> bool {
-        let expectation = Expectation::read(expected).unwrap();
+        let expectation = read_expectation(expected).unwrap();
         let victims: Vec<SessionName> = victims.iter().map(|text| name(text)).collect();
         let (session, victims) = (&name("B"), victims.as_slice());
         let observed = ObservedStep { session, observation, victims, pair: None };
@@ -297,35 +295,32 @@ mod tests {
 
     #[test]
     fn observations_are_compared_with_expectations() {
-        let seen = rows(&[&["1", "null"], &["2", "x"]]);
-        for (expected, should_agree) in [
-            ("rows (1, null) (2, *)", true),
-            ("rows (2, x) (1, null)", false),
-            ("rows (2, x) (1, null), in any order", true),
-            // The first row that matches is not always the right one.
-            ("rows (*, *) (1, null), in any order", true),
-            ("rows (1, null)", false),
-            ("rows (1, null), in any order", false),
-            ("rows 1 2", false),
-            ("rows 1 2, in any order", false),
-        ] {
-            assert_eq!(agrees(expected, &seen, &[]), should_agree, "{expected}");
-        }
-        let mut seen = blocked("B", &["A"], Some(node("u1")));
-        for (expected, should_agree) in [
-            ("blocked", true),
-            ("blocked by A on node u1", true),
-            ("blocked by C", false),
-            ("blocked by A and C", false),
-            ("blocked by A on row", false),
-            ("blocked by A on node u2", false),
-        ] {
-            assert_eq!(agrees(expected, &seen, &[]), should_agree, "{expected}");
-        }
-        if let Observation::Blocked(wait) = &mut seen {
+        let read = rows(&[&["1", "null"], &["2", "x"]]);
+        let waits = blocked("B", &["A"], Some(node("u1")));
+        let mut waits_outside = waits.clone();
+        if let Observation::Blocked(wait) = &mut waits_outside {
             wait.has_outside_blocker = true;
         }
-        assert!(!agrees("blocked by A", &seen, &[]));
+        for (seen, expected, should_agree) in [
+            (&read, "rows (1, null) (2, *)", true),
+            (&read, "rows (2, x) (1, null)", false),
+            (&read, "rows (2, x) (1, null), in any order", true),
+            // The first row that matches is not always the right one.
+            (&read, "rows (*, *) (1, null), in any order", true),
+            (&read, "rows (1, null)", false),
+            (&read, "rows (1, null), in any order", false),
+            (&read, "rows 1 2", false),
+            (&read, "rows 1 2, in any order", false),
+            (&waits, "blocked", true),
+            (&waits, "blocked by A on node u1", true),
+            (&waits, "blocked by C", false),
+            (&waits, "blocked by A and C", false),
+            (&waits, "blocked by A on row", false),
+            (&waits, "blocked by A on node u2", false),
+            (&waits_outside, "blocked by A", false),
+        ] {
+            assert_eq!(agrees(expected, seen, &[]), should_agree, "{expected}");
+        }
         for (expected, chosen, should_agree) in [
             ("deadlock, A or B", &["A"][..], true),
             ("deadlock", &["B"], true),

@@ -16,7 +16,7 @@ pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// A connection with the lab's settings.
 pub(super) struct LabConnection {
     transport: Transport,
-    dialect: Dialect,
+    pub(super) dialect: Dialect,
     /// The address, for messages.
     server: String,
     /// A result was not awaited: the next result on the connection would belong to an earlier query.
@@ -149,7 +149,6 @@ impl LabConnection {
         Ok(SessionRef::of_caller(connection, dialect, ANSWER_LIMIT))
     }
 
-    /// Takes the result of a lent connection.
     pub(super) fn take_answer<T>(&mut self, answer: Result<T, sqlx::Error>) -> LabResult<T> {
         self.is_broken =
             answer.as_ref().is_err_and(|error| !matches!(error, sqlx::Error::Database(_)));

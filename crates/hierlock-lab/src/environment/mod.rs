@@ -110,19 +110,14 @@ impl CaseEnvironment {
         directory: &Path,
     ) -> LabResult<Self> {
         let spec = TreeSpec::of(case);
-        let has_step =
-            |matches: fn(&Action) -> bool| case.steps.iter().any(|step| matches(&step.action));
-        let has_sql = !case.setup.is_empty()
-            || !case.teardown.is_empty()
-            || has_step(|action| matches!(action, Action::Sql(_)));
         let sessions = case.sessions.keys();
-        if !has_sql {
+        if case.sql().next().is_none() {
             return Self::open_tree(&spec, sessions, server, Some(idle), directory).await;
         }
         let server = required(server, case.place.engine)?;
         let mut database = TestDatabase::open(server, case).await?;
         let mut tree = None;
-        if has_step(|action| matches!(action, Action::Lock(..))) {
+        if case.steps.iter().any(|step| matches!(step.action, Action::Lock(..))) {
             let (provisioned, locks) = spec.provision(database).await?;
             (database, tree) = (provisioned, Some(TreeSessions::new(locks, sessions)));
         }
@@ -155,7 +150,7 @@ impl CaseEnvironment {
     }
 
     pub(crate) fn client(&self) -> Option<&Hierlock> {
-        self.tree.as_ref().map(TreeSessions::client)
+        self.tree.as_ref().map(|tree| &tree.locks)
     }
 
     /// Begins an action of a session without waiting for its end. The session must have finished its previous action.
@@ -208,7 +203,7 @@ impl CaseEnvironment {
 
     /// Returns the time after which a cycle counts as one that the server does not resolve.
     pub(crate) fn cycle_limit(&self) -> Duration {
-        self.database.as_ref().map_or(CYCLE_LIMIT, TestDatabase::cycle_limit)
+        CYCLE_LIMIT + self.database.as_ref().map_or(Duration::ZERO, TestDatabase::deadlock_timeout)
     }
 
     /// Returns the time until the server has checked all waits of the last probe for deadlocks; zero where it checks at

@@ -103,14 +103,11 @@ impl Namespace {
     }
 
     /// Returns all namespaces of the lab on a server, of all processes.
-    pub(super) async fn list(
-        dialect: Dialect,
-        connection: &mut LabConnection,
-    ) -> LabResult<Vec<Self>> {
+    pub(super) async fn list(connection: &mut LabConnection) -> LabResult<Vec<Self>> {
         let like = format!("LIKE '{}%'", PREFIX.replace('_', "\\_"));
         let databases = format!("SELECT datname FROM pg_database WHERE datname {like}");
         let schemas = format!("SELECT nspname FROM pg_namespace WHERE nspname {like}");
-        let lists: Vec<(fn(String) -> Self, String)> = match dialect {
+        let lists: Vec<(fn(String) -> Self, String)> = match connection.dialect {
             Dialect::Postgres => {
                 vec![(Self::PostgresDatabase, databases), (Self::PostgresSchema, schemas)]
             }
@@ -127,7 +124,7 @@ impl Namespace {
 
 /// Removes the namespace on drop, in a thread, and ends the connections that are left in it.
 pub(super) struct NamespaceGuard {
-    server: Arc<TestServer>,
+    pub(super) server: Arc<TestServer>,
     pub(super) namespace: Namespace,
     pub(super) connections: Vec<i64>,
     pub(super) prepared: PreparedTransactions,
@@ -166,7 +163,7 @@ impl Drop for NamespaceGuard {
             if !prepared.is_empty()
                 && let Ok(mut connection) = LabConnection::open(&inside).await
             {
-                _ = prepared.roll_back(address.dialect(), &mut connection, &[]).await;
+                _ = prepared.roll_back(&mut connection, &[]).await;
                 connection.close().await;
             }
             _ = namespace.remove(&mut connection).await;

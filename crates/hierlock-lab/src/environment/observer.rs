@@ -1,7 +1,7 @@
 //! The connection that observes the sessions of a case, and its state between probes.
 
 use super::connection::LabConnection;
-use super::namespace::Namespace;
+use super::namespace::{Namespace, NamespaceGuard};
 use super::prepared_transactions::PreparedTransactions;
 use super::server::TestServer;
 use super::{CaseLocks, LabResult, settings};
@@ -11,11 +11,10 @@ use hierlock_engine::Dialect;
 use hierlock_engine::introspection::{
     self, DeadlockReport, Introspection, IntrospectionScope, LockTarget, LockWait,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A connection beside the sessions of a case that queries the server about them.
 pub(super) struct Observer {
     pub(super) connection: LabConnection,
     pub(super) sessions: SessionNames,
@@ -29,12 +28,8 @@ pub(super) struct Observer {
 }
 
 impl Observer {
-    pub(super) fn new(
-        connection: LabConnection,
-        server: &Arc<TestServer>,
-        namespace: &Namespace,
-        prepared: &PreparedTransactions,
-    ) -> Self {
+    pub(super) fn new(connection: LabConnection, guard: &NamespaceGuard) -> Self {
+        let NamespaceGuard { server, namespace, prepared, .. } = guard;
         let schema = namespace.table_schema().to_owned();
         Self {
             connection,
@@ -42,7 +37,7 @@ impl Observer {
             server: server.clone(),
             namespace: namespace.clone(),
             prepared: prepared.clone(),
-            introspection: server.introspection(),
+            introspection: Introspection::default().may_enable_lock_output(server.can_list_locks),
             row_locks_schema: None,
             last_deadlock: String::new(),
         }
@@ -103,7 +98,8 @@ impl Observer {
         victim: &SessionName,
         failure: &Failure,
     ) -> Option<Cycle> {
-        let (scope, pid) = (self.scope(), self.sessions.pid(victim));
+        let scope = self.scope();
+        let pid = self.sessions.names.iter().find(|(_, name)| *name == victim).map(|(pid, _)| *pid);
         let is_postgres = self.server.dialect() == Dialect::Postgres;
         let mut session = self.connection.lend().await.ok()?;
         let report = match (pid, &failure.detail) {
@@ -131,31 +127,24 @@ pub(super) struct SessionNames {
 }
 
 impl SessionNames {
-    fn pid(&self, name: &SessionName) -> Option<i64> {
-        self.names.iter().find(|(_, known)| *known == name).map(|(pid, _)| *pid)
-    }
-
     /// Returns the waits of the case, in the order of names.
     fn waits(&self, waits: Vec<LockWait>) -> Vec<SessionWait> {
-        let mut waits: Vec<SessionWait> =
-            waits.into_iter().filter_map(|wait| self.wait(wait)).collect();
+        let wait = |wait: LockWait| {
+            let name = |pid: &i64| self.names.get(pid);
+            let mut blockers: Vec<SessionName> =
+                wait.blockers.iter().filter_map(name).cloned().collect();
+            blockers.sort();
+            blockers.dedup();
+            Some(SessionWait {
+                waiter: name(&wait.waiter)?.clone(),
+                blockers,
+                has_outside_blocker: wait.blockers.iter().any(|pid| name(pid).is_none()),
+                target: wait.wanted.map(|target| self.locked_object(target)),
+            })
+        };
+        let mut waits: Vec<SessionWait> = waits.into_iter().filter_map(wait).collect();
         waits.sort_by(|a, b| a.waiter.cmp(&b.waiter));
         waits
-    }
-
-    fn wait(&self, wait: LockWait) -> Option<SessionWait> {
-        let waiter = self.names.get(&wait.waiter)?.clone();
-        let name = |pid: &i64| self.names.get(pid);
-        let blockers: BTreeSet<SessionName> =
-            wait.blockers.iter().filter_map(name).cloned().collect();
-        let has_outside_blocker = wait.blockers.iter().any(|pid| name(pid).is_none());
-        let target = wait.wanted.map(|target| self.locked_object(target));
-        Some(SessionWait {
-            waiter,
-            blockers: blockers.into_iter().collect(),
-            has_outside_blocker,
-            target,
-        })
     }
 
     /// Returns the locks of the case, in the order of names.

@@ -2,52 +2,42 @@
 
 use super::connection::LabConnection;
 use hierlock_engine::lexer::{OpenToken, TokenKind, tokens};
-use hierlock_engine::{Dialect, Driver, StatementWords};
+use hierlock_engine::{Driver, StatementWords};
 use std::collections::HashMap;
 
 #[derive(Debug, Default)]
-pub(super) struct PreparedStatements {
-    texts: HashMap<String, String>,
-}
+pub(super) struct PreparedStatements(HashMap<String, String>);
 
 impl PreparedStatements {
     /// Records the statement of a `PREPARE`. Must be called before the `PREPARE` is executed: if the text is an
     /// expression, the session evaluates it.
-    pub(super) async fn record(
-        &mut self,
-        dialect: Dialect,
-        sql: &str,
-        connection: &mut LabConnection,
-    ) {
-        let words = StatementWords::of(dialect.driver(), sql);
+    pub(super) async fn record(&mut self, sql: &str, connection: &mut LabConnection) {
+        let driver = connection.dialect.driver();
+        let words = StatementWords::of(driver, sql);
         if words.first() != "prepare" || words.nth(1) == "transaction" {
             return;
         }
-        let keyword = if dialect == Dialect::Postgres { "as" } else { "from" };
-        let Some(rest) = after_word(dialect.driver(), sql, keyword) else { return };
-        let text = match dialect {
-            Dialect::Postgres => Some(rest.to_owned()),
+        let keyword = if driver == Driver::Postgres { "as" } else { "from" };
+        let Some(rest) = after_word(driver, sql, keyword) else { return };
+        let text = match driver {
+            Driver::Postgres => Some(rest.to_owned()),
             _ => value(rest, connection).await,
         };
         if let Some(text) = text {
-            self.texts.insert(name(dialect.driver(), sql, "prepare"), text);
+            self.0.insert(name(driver, sql, "prepare"), text);
         }
     }
 
     /// Returns the text that is executed: the prepared statement for an `EXECUTE`, else `sql` itself.
-    pub(super) async fn text_of(
-        &self,
-        dialect: Dialect,
-        sql: &str,
-        connection: &mut LabConnection,
-    ) -> String {
-        let words = StatementWords::of(dialect.driver(), sql);
+    pub(super) async fn text_of(&self, sql: &str, connection: &mut LabConnection) -> String {
+        let driver = connection.dialect.driver();
+        let words = StatementWords::of(driver, sql);
         let text = match (words.first(), words.nth(1)) {
-            ("execute", "immediate") if dialect != Dialect::Postgres => {
-                value(after_word(Driver::Mysql, sql, "immediate").unwrap_or_default(), connection)
-                    .await
+            ("execute", "immediate") if driver != Driver::Postgres => {
+                let rest = after_word(driver, sql, "immediate").unwrap_or_default();
+                value(rest, connection).await
             }
-            ("execute", _) => self.texts.get(&name(dialect.driver(), sql, "execute")).cloned(),
+            ("execute", _) => self.0.get(&name(driver, sql, "execute")).cloned(),
             _ => None,
         };
         text.unwrap_or_else(|| sql.to_owned())

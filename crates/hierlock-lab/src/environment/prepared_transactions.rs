@@ -7,7 +7,7 @@ use super::connection::{ANSWER_LIMIT, LabConnection};
 use super::prepared_statements::after_word;
 use crate::scenario::Statement;
 use hierlock_engine::lexer::{TokenKind, tokens};
-use hierlock_engine::{Dialect, Driver, ErrorClass, StatementWords, cell, error_message};
+use hierlock_engine::{Driver, ErrorClass, StatementWords, cell, error_message};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
@@ -57,19 +57,17 @@ impl PreparedTransactions {
     /// Rolls back the prepared transactions, except those that the statements `except` end. Returns a note for each.
     pub(super) async fn roll_back(
         &self,
-        dialect: Dialect,
         connection: &mut LabConnection,
         except: &[Statement],
     ) -> LabResult<Vec<String>> {
-        let later: Vec<Change> = except
-            .iter()
-            .filter_map(|statement| change(dialect.driver(), &statement.sql))
-            .collect();
+        let driver = connection.dialect.driver();
+        let later = except.iter().filter_map(|statement| change(driver, &statement.sql));
+        let later: Vec<Change> = later.collect();
         let mut names: Vec<String> = self.all().iter().map(|known| known.name.clone()).collect();
         names.retain(|name| !later.contains(&Change::Ends(name.clone())));
         let mut notes = Vec::new();
         for name in names {
-            notes.extend(roll_back(dialect, connection, &name).await?);
+            notes.extend(roll_back(connection, &name).await?);
             self.all().retain(|known| known.name != name);
         }
         Ok(notes)
@@ -77,12 +75,9 @@ impl PreparedTransactions {
 }
 
 /// Rolls back a transaction. Returns a note, or none if the transaction does not exist any more.
-async fn roll_back(
-    dialect: Dialect,
-    connection: &mut LabConnection,
-    name: &str,
-) -> LabResult<Option<String>> {
-    let command = if dialect.is_innodb() { "XA ROLLBACK" } else { "ROLLBACK PREPARED" };
+async fn roll_back(connection: &mut LabConnection, name: &str) -> LabResult<Option<String>> {
+    let is_innodb = connection.dialect.is_innodb();
+    let command = if is_innodb { "XA ROLLBACK" } else { "ROLLBACK PREPARED" };
     let (sql, begun) = (format!("{command} {name}"), Instant::now());
     while let Err(refusal) = connection.try_query(&sql).await? {
         let is_unknown = match ErrorClass::of(&refusal) {
@@ -90,7 +85,7 @@ async fn roll_back(
             class => class == ErrorClass::UndefinedObject,
         };
         // The transaction does not exist, or its session has not left yet.
-        if is_unknown && (dialect == Dialect::Postgres || !is_listed(connection, name).await?) {
+        if is_unknown && (!is_innodb || !is_listed(connection, name).await?) {
             return Ok(None);
         }
         if !is_unknown || begun.elapsed() >= ANSWER_LIMIT {

@@ -2,7 +2,7 @@
 
 use super::prepared_transactions::is_preparing;
 use crate::place::Place;
-use crate::scenario::{Action, Case};
+use crate::scenario::Case;
 use hierlock::sql::Strategy;
 use hierlock_engine::{Dialect, StatementWords};
 
@@ -24,15 +24,9 @@ impl Requirements {
     }
 
     pub(super) fn of(dialect: Dialect, case: &Case) -> Self {
-        let steps = case.steps.iter().filter_map(|step| match &step.action {
-            Action::Sql(sql) => Some(sql),
-            _ => None,
-        });
-        let blocks = case.setup.iter().chain(&case.teardown).map(|statement| &statement.sql);
-        let texts = blocks.chain(steps);
-        let prepares = texts.clone().any(|sql| is_preparing(dialect.driver(), sql));
-        let texts: Vec<StatementWords> =
-            texts.map(|sql| StatementWords::of(dialect.driver(), sql)).collect();
+        let driver = dialect.driver();
+        let prepares = case.sql().any(|sql| is_preparing(driver, sql));
+        let texts: Vec<_> = case.sql().map(|sql| StatementWords::of(driver, sql)).collect();
         let is_database_wide = |words: &StatementWords| {
             words.has_part("advisory")
                 || ["concurrently", "vacuum", "extension"].iter().any(|word| words.has(word))

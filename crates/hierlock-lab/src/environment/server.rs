@@ -37,7 +37,7 @@ pub(crate) struct TestServer {
     /// The number of namespaces that were created.
     namespaces: AtomicU64,
     /// MariaDB: the listing of locks is on.
-    can_list_locks: bool,
+    pub(super) can_list_locks: bool,
     /// MariaDB: this process has switched the listing of locks on.
     has_enabled_lock_output: bool,
     /// PostgreSQL: the schema of the extension that lists row locks, once it has been looked up.
@@ -61,12 +61,11 @@ impl TestServer {
         let (version, id) = identify(address.dialect(), &mut keeper).await?;
         let prefix = format!("{PREFIX}{}_{id}", std::process::id());
         // Held until the connection ends, even if the process is killed.
-        keeper
-            .query(&match engine {
-                Engine::Postgres => format!("SET application_name = '{prefix}'"),
-                _ => format!("SELECT GET_LOCK('{prefix}', 0)"),
-            })
-            .await?;
+        let reserve = match engine {
+            Engine::Postgres => format!("SET application_name = '{prefix}'"),
+            _ => format!("SELECT GET_LOCK('{prefix}', 0)"),
+        };
+        keeper.query(&reserve).await?;
         // The lab needs the privilege to read locks.
         let mut session = keeper.lend().await?;
         let allowed = Introspection::default().check_permission(&mut session).await;
@@ -118,7 +117,7 @@ impl TestServer {
     pub(super) async fn sweep(&self) -> LabResult<Vec<String>> {
         let mut keeper = self.keeper.lock().await;
         let (mut removed, mut left) = (Vec::new(), Vec::new());
-        for namespace in Namespace::list(self.dialect(), &mut keeper).await? {
+        for namespace in Namespace::list(&mut keeper).await? {
             let Some(prefix) = namespace.owner_prefix() else { continue };
             let is_alive = match self.dialect() {
                 Dialect::Postgres => {
@@ -165,12 +164,9 @@ impl TestServer {
                     }
                     _ => connection.results_within(SET_UP_LIMIT, &sql).await?,
                 };
-                created.map_err(|error| {
-                    let error = error_message(&error);
-                    LabError(format!(
-                        "a database for the case cannot be created with `{sql}`: {error}"
-                    ))
-                })?;
+                let failed = format!("a database for the case cannot be created with `{sql}`");
+                created
+                    .map_err(|error| LabError(format!("{failed}: {}", error_message(&error))))?;
             }
             Ok((guard, connection))
         };
@@ -178,10 +174,6 @@ impl TestServer {
         created.map_err(|error| {
             LabError(format!("a database for the case was not created: {error}"))
         })?
-    }
-
-    pub(super) fn introspection(&self) -> Introspection {
-        Introspection::default().may_enable_lock_output(self.can_list_locks)
     }
 
     /// PostgreSQL: returns the schema of the extension that lists row locks. Creates the extension if it is missing;

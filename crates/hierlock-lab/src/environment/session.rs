@@ -63,7 +63,6 @@ impl LabSession {
         let connection = SessionConnection {
             pid,
             connection,
-            dialect,
             begins_implicitly,
             in_transaction: false,
             prepared,
@@ -103,7 +102,6 @@ impl LabSession {
         self.is_cancelled.store(true, Ordering::SeqCst);
     }
 
-    /// Waits until no statement runs.
     pub(super) async fn wait_until_idle(&self) {
         drop(self.connection.lock().await);
     }
@@ -121,7 +119,6 @@ impl LabSession {
 struct SessionConnection {
     pid: i64,
     connection: LabConnection,
-    dialect: Dialect,
     /// PostgreSQL has no autocommit setting: a transaction is begun when a statement needs one, as psql does.
     begins_implicitly: bool,
     in_transaction: bool,
@@ -132,26 +129,23 @@ struct SessionConnection {
 
 impl SessionConnection {
     async fn run(&mut self, sql: &str) -> Result<Answer, Failure> {
-        let driver = self.dialect.driver();
-        if self.dialect == Dialect::Postgres
+        let dialect = self.connection.dialect;
+        let driver = dialect.driver();
+        if dialect == Dialect::Postgres
             && let Some(direction) = StatementWords::of(driver, sql).copy_direction()
         {
             // After this statement the connection would wait for rows that the lab does not send.
             return Err(Failure::new(FailureKind::Other, copy_refusal(direction)));
         }
-        self.statements.record(self.dialect, sql, &mut self.connection).await;
-        let text = self.statements.text_of(self.dialect, sql, &mut self.connection).await;
-        let answer = match self.begin_implicitly(sql).await {
-            Ok(()) => self.connection.run(sql, &StatementWords::of(driver, &text)).await,
-            Err(error) => Err(error),
+        self.statements.record(sql, &mut self.connection).await;
+        let text = self.statements.text_of(sql, &mut self.connection).await;
+        let run = async {
+            self.begin_implicitly(sql).await?;
+            self.connection.run(sql, &StatementWords::of(driver, &text)).await
         };
-        match answer {
-            Ok(answer) => {
-                self.prepared.record(driver, sql, Some(self.pid));
-                Ok(answer)
-            }
-            Err(error) => Err(self.failure(&text, &error)),
-        }
+        let answer = run.await.map_err(|error| self.failure(&text, &error))?;
+        self.prepared.record(driver, sql, Some(self.pid));
+        Ok(answer)
     }
 
     /// Begins a transaction, if the statement needs one and none is open.
@@ -159,7 +153,8 @@ impl SessionConnection {
         if !self.begins_implicitly {
             return Ok(());
         }
-        let words = |sql| StatementWords::of(self.dialect.driver(), sql);
+        let driver = self.connection.dialect.driver();
+        let words = |sql| StatementWords::of(driver, sql);
         let effect = words(sql).transaction_effect();
         if effect == TransactionEffect::None && !self.in_transaction {
             self.connection.run("BEGIN", &words("BEGIN")).await?;
@@ -170,7 +165,7 @@ impl SessionConnection {
     }
 
     fn failure(&self, sql: &str, error: &sqlx::Error) -> Failure {
-        let mut failure = failure(self.dialect, sql, error);
+        let mut failure = failure(self.connection.dialect, sql, error);
         if failure.kind == FailureKind::Other && self.is_cancelled.load(Ordering::SeqCst) {
             failure.kind = FailureKind::Cancelled;
         }

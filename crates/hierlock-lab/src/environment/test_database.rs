@@ -16,7 +16,7 @@ use super::prepared_transactions::PreparedTransactions;
 use super::requirements::Requirements;
 use super::server::TestServer;
 use super::session::LabSession;
-use super::{CYCLE_LIMIT, CaseLocks, LabError, LabResult, Reply, SET_UP_LIMIT, settings};
+use super::{CaseLocks, LabError, LabResult, Reply, SET_UP_LIMIT, settings};
 use crate::lock_history::same_place;
 use crate::observation::{Failure, FailureKind, LockKind, SessionName, SessionWait};
 use crate::record::Cycle;
@@ -55,7 +55,7 @@ impl TestDatabase {
         {
             let mut observer = database.observer.lock().await;
             let prepared = &database.guard.prepared;
-            run_all(dialect, &mut observer.connection, &case.setup, "setup", prepared).await?;
+            run_all(&mut observer.connection, &case.setup, "setup", prepared).await?;
             if !prepared.is_empty() {
                 // On MariaDB a connection with a prepared transaction can run nothing else.
                 let mut connection = LabConnection::open(&database.guard.address()).await?;
@@ -90,7 +90,7 @@ impl TestDatabase {
         }
         // The cleanup also ends the statements of this connection.
         guard.connections.push(connection.pid().await?);
-        let observer = Observer::new(connection, server, &guard.namespace, &guard.prepared);
+        let observer = Observer::new(connection, &guard);
         Ok(Self {
             server: server.clone(),
             sessions: BTreeMap::new(),
@@ -151,7 +151,7 @@ impl TestDatabase {
     }
 
     /// Returns the longest deadlock timeout of all sessions.
-    fn deadlock_timeout(&self) -> Duration {
+    pub(super) fn deadlock_timeout(&self) -> Duration {
         let all = self.sessions.values().map(|session| session.deadlock_timeout);
         all.max().unwrap_or_default()
     }
@@ -227,10 +227,6 @@ impl TestDatabase {
         Some(cycle)
     }
 
-    pub(super) fn cycle_limit(&self) -> Duration {
-        CYCLE_LIMIT + self.deadlock_timeout()
-    }
-
     pub(super) fn next_deadlock_check(&self) -> Duration {
         let checked_at = self.last_waits().checked_at;
         checked_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()))
@@ -286,9 +282,9 @@ impl TestDatabase {
             _ = connection.try_query(settings::POSTGRES_NO_LOCK_TIMEOUT).await;
         }
         let prepared = &self.guard.prepared;
-        let rolled_back = prepared.roll_back(dialect, connection, &self.teardown).await;
-        let torn_down = run_all(dialect, connection, &self.teardown, "teardown", prepared).await;
-        let rest = prepared.roll_back(dialect, connection, &[]).await;
+        let rolled_back = prepared.roll_back(connection, &self.teardown).await;
+        let torn_down = run_all(connection, &self.teardown, "teardown", prepared).await;
+        let rest = prepared.roll_back(connection, &[]).await;
         let removed = match &self.guard.namespace {
             // A database is removed through a connection outside of it.
             database @ Namespace::PostgresDatabase(_) => {
@@ -309,23 +305,23 @@ impl TestDatabase {
 
 /// Runs the statements of `setup:` or `teardown:`; an error names the statement that failed.
 async fn run_all(
-    dialect: Dialect,
     connection: &mut LabConnection,
     statements: &[Statement],
     part: &str,
     prepared: &PreparedTransactions,
 ) -> LabResult<()> {
+    let driver = connection.dialect.driver();
     for Statement { line, sql } in statements {
         let failed = |why: &str| {
             LabError(format!("line {line}: the {part} fails at `{}`: {why}", sql.trim()))
         };
-        if let Some(direction) = StatementWords::of(dialect.driver(), sql).copy_direction() {
+        if let Some(direction) = StatementWords::of(driver, sql).copy_direction() {
             return Err(failed(copy_refusal(direction)));
         }
         let result = connection.results_within(SET_UP_LIMIT, sql).await;
         let result = result.map_err(|LabError(why)| failed(&why))?;
         result.map_err(|error| failed(&error_message(&error)))?;
-        prepared.record(dialect.driver(), sql, None);
+        prepared.record(driver, sql, None);
     }
     Ok(())
 }

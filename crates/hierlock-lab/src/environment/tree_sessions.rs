@@ -20,7 +20,7 @@ const RELEASE_CHECK_INTERVAL: Duration = Duration::from_millis(2);
 /// A client, and the guard of each session.
 #[derive(Debug)]
 pub(super) struct TreeSessions {
-    locks: Hierlock,
+    pub(super) locks: Hierlock,
     sessions: HashMap<SessionName, Arc<TreeSession>>,
 }
 
@@ -34,10 +34,6 @@ impl TreeSessions {
     pub(super) fn new<'a>(locks: Hierlock, names: impl Iterator<Item = &'a SessionName>) -> Self {
         let sessions = names.map(|name| (name.clone(), Arc::default())).collect();
         Self { locks, sessions }
-    }
-
-    pub(super) fn client(&self) -> &Hierlock {
-        &self.locks
     }
 
     pub(super) fn begin(&self, session: &SessionName, action: &LockAction) -> Reply {

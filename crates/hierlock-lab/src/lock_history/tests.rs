@@ -5,10 +5,6 @@ use crate::place::Engine;
 use crate::record::Record;
 use crate::report::fixtures::{blocked, changed, done, name, place, record, row_of};
 
-fn table() -> LockTarget {
-    LockTarget::new(LockKind::Table, "t", "IX")
-}
-
 /// Returns the lock for which B waits for A in the last step of a run.
 fn blocking_lock(
     record: &Record,
@@ -67,32 +63,27 @@ fn a_lock_belongs_to_the_statement_that_waited_for_it() {
 #[test]
 fn a_written_row_belongs_to_its_only_writer_or_is_unknown() {
     let (row, other) = (row_of("t", "10"), row_of("t", "2"));
-    let writing = |writes: usize| {
+    let table = LockTarget::new(LockKind::Table, "t", "IX");
+    for (writes, statement) in [(1, Some(0)), (2, None)] {
         let mut record = empty_record();
         for _ in 0..writes {
-            record = record.step("A", "insert", changed(1)).locks(&[("A", table(), true)]);
+            record = record.step("A", "insert", changed(1)).locks(&[("A", table.clone(), true)]);
         }
         let wait = blocked("A", &["C"], Some(other.clone()));
-        let before = [("A", table(), true), ("A", other.clone(), false)];
-        record.step("A", "update", wait).locks(&before).step("B", "insert", done())
-    };
-    let mut cycle = [
-        WaitEdge::new(name("B"), name("A"), Some(row.clone())),
-        WaitEdge::new(name("A"), name("B"), Some(other.clone())),
-    ];
-    cycle[0].blocking.push(BlockingLock::new(row.clone(), true));
-    for (writes, statement) in [(1, Some(0)), (2, None)] {
-        let record = writing(writes);
-        let mut cycle = cycle.clone();
+        let before = [("A", table.clone(), true), ("A", other.clone(), false)];
+        let record = record.step("A", "update", wait).locks(&before).step("B", "insert", done());
+        let mut cycle = [
+            WaitEdge::new(name("B"), name("A"), Some(row.clone())),
+            WaitEdge::new(name("A"), name("B"), Some(other.clone())),
+        ];
+        cycle[0].blocking.push(BlockingLock::new(row.clone(), true));
         let closing = record.steps.len() - 1;
         let history = LockHistory { steps: &record.steps, incomplete: &[] };
         history.complete(&mut cycle, closing, &[]);
         let lock = &cycle[0].blocking[0];
         assert_eq!(lock.statement, statement, "{lock:?}");
-        assert_eq!(
-            lock.unknown.as_deref().map(|unknown| unknown.contains("lines 10, 12")),
-            statement.is_none().then_some(true)
-        );
+        let names_lines = lock.unknown.as_deref().map(|why| why.contains("lines 10, 12"));
+        assert_eq!(names_lines, statement.is_none().then_some(true));
     }
 }
 

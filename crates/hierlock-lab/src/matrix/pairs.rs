@@ -29,9 +29,6 @@ use std::time::Instant;
 /// The smallest number of buckets to try: so few rows are created quickly.
 const MIN_BUCKETS: u32 = 1009;
 
-/// A node of the matrix, and its name for the library.
-type NodeTarget = (TreeNode, Target);
-
 /// Runs all pairs at one place, one after the other, in one environment.
 pub(super) async fn run_place(
     lab: &Lab,
@@ -39,12 +36,9 @@ pub(super) async fn run_place(
     options: &MatrixOptions,
     on_event: &(impl Fn(RunEvent<'_>) + Sync),
 ) -> Result<Vec<MatrixBoard>, LabError> {
-    let nodes = node_targets(&options.tree.nodes())?;
-    let targets: Vec<Target> = nodes.iter().map(|(_, target)| target.clone()).collect();
-    let buckets = match options.buckets {
-        Some(buckets) => buckets,
-        None => buckets_without_collision(&targets)?,
-    };
+    let nodes = options.tree.nodes();
+    let targets = targets(&nodes)?;
+    let buckets = options.buckets.map_or_else(|| buckets_without_collision(&targets), Ok)?;
     let spec = TreeSpec { place, buckets, targets };
     let names = [holder(), requester()];
     let (server, directory) = (lab.servers.get(&place.engine), lab.directory.path());
@@ -52,16 +46,15 @@ pub(super) async fn run_place(
         CaseEnvironment::open_tree(&spec, names.iter(), server, None, directory).await?;
     let boards = run_boards(lab, &mut environment, &spec, &nodes, options, on_event).await;
     let closed = environment.close(None).await;
-    let boards = boards?;
-    closed?;
-    Ok(boards)
+    // The first error is the one to report.
+    boards.and_then(|boards| closed.map(|_| boards))
 }
 
 async fn run_boards(
     lab: &Lab,
     environment: &mut CaseEnvironment,
     spec: &TreeSpec,
-    nodes: &[NodeTarget],
+    nodes: &[TreeNode],
     options: &MatrixOptions,
     on_event: &(impl Fn(RunEvent<'_>) + Sync),
 ) -> Result<Vec<MatrixBoard>, LabError> {
@@ -79,14 +72,12 @@ async fn run_boards(
     for &modes in &options.modes {
         let started = Instant::now();
         let mut cells = Vec::with_capacity(nodes.len() * nodes.len());
-        for held in nodes {
-            for requested in nodes {
-                let (at_held, at_requested) =
-                    ((&held.0, modes.held), (&requested.0, modes.requested));
-                let expected = expected(spec.place, at_held, at_requested);
+        for (held, held_target) in nodes.iter().zip(&spec.targets) {
+            for (requested, requested_target) in nodes.iter().zip(&spec.targets) {
+                let expected = expected(spec.place, held, requested, modes);
                 let case = Case {
                     sessions: [holder(), requester()].map(|name| (name, Vec::new())).into(),
-                    steps: steps(held, requested, modes, &expected),
+                    steps: steps(held_target, requested_target, modes, &expected),
                     ..Case::new(scenario.clone(), spec.place)
                 };
                 let record = lab.run_in(environment, &case, 1, false, on_event).await;
@@ -96,7 +87,7 @@ async fn run_boards(
                     // The next pair must start without the locks of this one.
                     environment.reset_tree().await;
                 }
-                let (held, requested) = (held.0.clone(), requested.0.clone());
+                let (held, requested) = (held.clone(), requested.clone());
                 cells.push(MatrixCell { held, requested, expected, seen });
             }
         }
@@ -114,19 +105,19 @@ fn requester() -> SessionName {
 }
 
 fn steps(
-    (held, hold): &NodeTarget,
-    (requested, request): &NodeTarget,
+    held: &Target,
+    requested: &Target,
     modes: ModePair,
     expected: &PairOutcome,
 ) -> Vec<ScenarioStep> {
-    let lock = |node: &TreeNode, target: &Target, mode: Mode| {
+    let lock = |target: &Target, mode: Mode| {
         let request = LockRequest { mode, targets: vec![target.clone()], within: None };
-        Action::Lock(LockAction::Lock(request), format!("lock {mode} {node}"))
+        Action::Lock(LockAction::Lock(request), format!("lock {mode} {target}"))
     };
     let release = || Action::Lock(LockAction::Release, "release".to_owned());
     let mut steps = vec![
-        ScenarioStep::new(1, holder(), lock(held, hold, modes.held)),
-        ScenarioStep::new(2, requester(), lock(requested, request, modes.requested)),
+        ScenarioStep::new(1, holder(), lock(held, modes.held)),
+        ScenarioStep::new(2, requester(), lock(requested, modes.requested)),
         ScenarioStep::new(3, holder(), release()),
         ScenarioStep::new(4, requester(), release()),
     ];
@@ -168,9 +159,8 @@ fn outcome(record: &Record) -> PairOutcome {
     }
 }
 
-fn node_targets(nodes: &[TreeNode]) -> Result<Vec<NodeTarget>, LabError> {
-    let target = |node: &TreeNode| Ok((node.clone(), node.to_string().parse().map_err(lab_error)?));
-    nodes.iter().map(target).collect()
+fn targets(nodes: &[TreeNode]) -> Result<Vec<Target>, LabError> {
+    nodes.iter().map(|node| node.to_string().parse().map_err(lab_error)).collect()
 }
 
 fn lab_error(error: hierlock::Error) -> LabError {
@@ -200,8 +190,7 @@ mod tests {
     #[test]
     fn no_two_nodes_share_a_bucket() {
         for tree in [TreeSize::default(), TreeSize { users: 5, accounts: 5, resources: 5 }] {
-            let nodes = node_targets(&tree.nodes()).unwrap();
-            let targets: Vec<Target> = nodes.into_iter().map(|(_, target)| target).collect();
+            let targets = targets(&tree.nodes()).unwrap();
             let buckets = buckets_without_collision(&targets).unwrap();
             let buckets = Buckets::new(buckets).unwrap();
             let used: HashSet<_> =

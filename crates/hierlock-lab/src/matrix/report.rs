@@ -244,18 +244,17 @@ pub(super) mod tests {
 
     /// Returns a report in which every outcome is as expected.
     pub(in super::super) fn agreeing_report(
-        tree: TreeSize,
-        places: Vec<Place>,
-        modes: &[ModePair],
+        tree: &str,
+        engines: &[Engine],
+        all_modes: &[ModePair],
     ) -> MatrixReport {
-        let nodes = tree.nodes();
+        let tree: TreeSize = tree.parse().unwrap();
+        let (nodes, places) = (tree.nodes(), Place::all(engines.iter().copied()));
         let mut boards = Vec::new();
-        for (place, modes) in
-            places.iter().flat_map(|place| modes.iter().map(move |m| (*place, *m)))
-        {
+        for (place, modes) in places.iter().flat_map(|p| all_modes.iter().map(move |m| (*p, *m))) {
             let mut cells = Vec::new();
             for (held, requested) in nodes.iter().flat_map(|a| nodes.iter().map(move |b| (a, b))) {
-                let expected = expected(place, (held, modes.held), (requested, modes.requested));
+                let expected = expected(place, held, requested, modes);
                 let (held, requested, seen) = (held.clone(), requested.clone(), expected.clone());
                 cells.push(MatrixCell { held, requested, expected, seen });
             }
@@ -266,7 +265,7 @@ pub(super) mod tests {
     }
 
     pub(in super::super) fn report_of_all_places() -> MatrixReport {
-        agreeing_report(TreeSize::default(), Place::all(Engine::ALL), &[ModePair::EXCLUSIVE])
+        agreeing_report("2x2x2", &Engine::ALL, &[ModePair::EXCLUSIVE])
     }
 
     #[test]
@@ -281,8 +280,7 @@ pub(super) mod tests {
 
     #[test]
     fn boards_of_the_same_modes_follow_each_other() {
-        let report =
-            agreeing_report(TreeSize::default(), Place::all(Engine::ALL), &ModePair::all());
+        let report = agreeing_report("2x2x2", &Engine::ALL, &ModePair::all());
         let mut modes: Vec<ModePair> =
             report.distinct_boards().iter().map(|group| group[0].modes).collect();
         assert!(modes.len() > 9, "no place lacks a mode");
@@ -328,8 +326,7 @@ pub(super) mod tests {
 
     #[test]
     fn json_contains_all_fields() {
-        let tree = TreeSize { users: 1, accounts: 0, resources: 0 };
-        let report = agreeing_report(tree, Place::all([Engine::Memory]), &[ModePair::EXCLUSIVE]);
+        let report = agreeing_report("1x0x0", &[Engine::Memory], &[ModePair::EXCLUSIVE]);
         let json = serde_json::to_value(&report).unwrap();
         let expected = serde_json::json!({
             "tree": "1×0×0",

@@ -217,9 +217,8 @@ fn summary(out: &mut TerminalText, report: &MatrixReport) {
 mod tests {
     use super::super::report::tests::{agreeing_report, report_of_all_places};
     use super::super::report::{FailedPlace, ModePair};
-    use super::super::tree::TreeSize;
     use super::*;
-    use crate::place::{Engine, Place};
+    use crate::place::Engine;
     use hierlock::Mode;
 
     #[test]
@@ -229,17 +228,15 @@ mod tests {
 
     #[test]
     fn different_halves_are_shown_as_a_square() {
-        let tree = TreeSize { users: 1, accounts: 2, resources: 2 };
         let modes = ModePair { held: Mode::Shared, requested: Mode::Update };
-        let report = agreeing_report(tree, Place::all(Engine::ALL), &[modes]);
+        let report = agreeing_report("1x2x2", &Engine::ALL, &[modes]);
         insta::assert_snapshot!(report.text(false));
     }
 
     /// A report with a disagreement of each kind, and with two places of which one could not be run.
     fn disagreeing_report() -> MatrixReport {
-        let tree = TreeSize { users: 1, accounts: 1, resources: 2 };
-        let modes = [ModePair::EXCLUSIVE];
-        let mut report = agreeing_report(tree, Place::all([Engine::Memory, Engine::File]), &modes);
+        let engines = [Engine::Memory, Engine::File];
+        let mut report = agreeing_report("1x1x2", &engines, &[ModePair::EXCLUSIVE]);
         let file = report.boards.pop().unwrap();
         let why = "there is no such directory".into();
         report.unusable.push(FailedPlace { place: file.place, why });
@@ -272,8 +269,7 @@ mod tests {
 
     #[test]
     fn fourteen_nodes_fit_into_100_columns() {
-        let report =
-            agreeing_report(TreeSize::default(), Place::all(Engine::ALL), &ModePair::all());
+        let report = agreeing_report("2x2x2", &Engine::ALL, &ModePair::all());
         for line in report.text(false).lines() {
             assert!(line.chars().count() <= 100, "{line}");
         }

@@ -279,13 +279,9 @@ mod tests {
 
     #[test]
     fn an_anomaly_of_some_rounds_shows_their_number() {
-        let mut never = dirty_read(Engine::Mysql, "read uncommitted");
-        never.anomaly = Some(false);
-        never.round = 2;
-        let report = Report {
-            records: vec![dirty_read(Engine::Mysql, "read uncommitted"), never],
-            ..Report::default()
-        };
+        let shown = dirty_read(Engine::Mysql, "read uncommitted");
+        let never = Record { anomaly: Some(false), round: 2, ..shown.clone() };
+        let report = Report { records: vec![shown, never], ..Report::default() };
         let table = AnomalyTable::new(&report, &[]);
         assert_eq!(table.rows[0].cells[0].as_ref().unwrap().text(), "shows in 1 of 2");
     }

@@ -119,10 +119,8 @@ pub(crate) fn location(record: &Record) -> String {
 }
 
 pub(crate) fn differing_step(record: &Record) -> Option<&StepRecord> {
-    match &record.verdict {
-        Verdict::Disagrees { step, .. } => record.steps.get(*step),
-        Verdict::Agrees | Verdict::Failed { .. } => None,
-    }
+    let Verdict::Disagrees { step, .. } = record.verdict else { return None };
+    record.steps.get(step)
 }
 
 pub(crate) fn why(record: &Record) -> Option<&str> {

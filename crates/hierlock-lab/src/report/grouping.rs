@@ -6,11 +6,11 @@ use crate::observation::SessionName;
 use crate::place::{Engine, Place};
 use crate::record::{MissingEngine, Record, Report, Verdict};
 use serde::Serialize;
+use std::collections::BTreeSet;
 
 /// A record, and its index in the report.
 pub(crate) type IndexedRecord<'a> = (usize, &'a Record);
 
-/// A scenario with all its records.
 pub(crate) struct ScenarioGroup<'a> {
     pub(crate) name: &'a str,
     pub(crate) title: &'a str,
@@ -77,10 +77,8 @@ pub(crate) fn by_case<'a>(records: impl Iterator<Item = IndexedRecord<'a>>) -> V
 }
 
 pub(crate) fn sessions(record: &Record) -> Vec<&SessionName> {
-    let mut names: Vec<&SessionName> = record.steps.iter().map(|step| &step.session).collect();
-    names.sort();
-    names.dedup();
-    names
+    let names: BTreeSet<&SessionName> = record.steps.iter().map(|step| &step.session).collect();
+    names.into_iter().collect()
 }
 
 /// Returns the engines of a report, including the missing ones, in the order of [`Engine::ALL`].

@@ -5,7 +5,6 @@ use super::grouping::Tally;
 use crate::place::Engine;
 use crate::record::{Interruption, MissingEngine, Record, Report};
 use serde::Serialize;
-use std::collections::HashSet;
 
 #[derive(Serialize)]
 struct ReportDocument<'a> {
@@ -58,29 +57,24 @@ impl Report {
     /// `message`, `detail`) or `stuck`. Times are milliseconds since the first step of the record; steps are
     /// named by their index, from 0.
     pub fn json(&self, scenarios: &[ScenarioSummary]) -> String {
-        let run_scenarios: HashSet<&str> =
-            self.records.iter().map(|record| &*record.scenario).collect();
+        let was_run = |summary: &&ScenarioSummary| {
+            self.records.iter().any(|record| record.scenario == summary.name)
+        };
+        let records = self.records.iter().map(|record| RecordDocument {
+            case: record.case_name(),
+            agrees: record.agrees(),
+            engine: record.place.engine,
+            strategy: record.place.strategy.map(|strategy| strategy.to_string()),
+            record,
+        });
         pretty(&ReportDocument {
             agrees: self.agrees(),
             interruption: self.interruption,
             took_ms: self.took.as_micros() as f64 / 1000.0,
             tally: Tally::new(&self.records),
             missing: &self.missing,
-            scenarios: scenarios
-                .iter()
-                .filter(|summary| run_scenarios.contains(&*summary.name))
-                .collect(),
-            records: self
-                .records
-                .iter()
-                .map(|record| RecordDocument {
-                    case: record.case_name(),
-                    agrees: record.agrees(),
-                    engine: record.place.engine,
-                    strategy: record.place.strategy.map(|strategy| strategy.to_string()),
-                    record,
-                })
-                .collect(),
+            scenarios: scenarios.iter().filter(was_run).collect(),
+            records: records.collect(),
         })
     }
 }

@@ -39,7 +39,7 @@ fn record() -> impl Strategy<Value = Record> {
             .expects(t(3))
             .wakes(1, fixtures::victim())
             .deadlock("Batch", &[("A", object.clone(), 0), ("Batch", object, 1)])
-            .differs(t(4))
+            .differs(2, t(4))
             .anomaly(index % 2 == 0);
         record.server = texts[10].clone();
         record.deadlocks[0].step = usize::from(index);

@@ -199,13 +199,13 @@ impl TextReporter {
         self.out.line(format!("  {}", self.out.styled(DIM, location)));
         self.out.line("");
         // A transcript ends with the first difference.
-        let (last, disagrees) = match record.verdict {
-            Verdict::Disagrees { step, .. } => (step, true),
-            _ => (usize::MAX, false),
+        let last = match record.verdict {
+            Verdict::Disagrees { step, .. } => step,
+            _ => usize::MAX,
         };
         let names = sessions(record);
         for index in (0..record.steps.len()).take_while(|index| *index <= last) {
-            self.step(record, index, &names, disagrees && index == last);
+            self.step(record, index, &names, index == last);
         }
         self.verdict(record);
         for deadlock in record.deadlocks.iter().filter(|deadlock| deadlock.step <= last) {
@@ -306,7 +306,6 @@ impl TextReporter {
     }
 }
 
-/// Returns the summary of the cases of a scenario at one place.
 fn place_summary(cases: &[Rounds<'_>]) -> String {
     let took = cases.iter().flatten().map(|(_, record)| record.took).sum();
     let rounds = cases.iter().map(Vec::len).max().unwrap_or(1);
@@ -322,16 +321,13 @@ fn place_summary(cases: &[Rounds<'_>]) -> String {
         if let Some(first) = differing.first() {
             let share = format!("{} of {}", differing.len(), case.len());
             let share = if rounds > 1 { share } else { String::new() };
-            parts.push(display::list([display::variant(first), share, differing_line(first)]));
+            // `line 19 disagrees`, or `failed`.
+            let line = display::differing_step(first).map(|step| format!("line {} ", step.line));
+            let verdict = line.unwrap_or_default() + display::verdict(first);
+            parts.push(display::list([display::variant(first), share, verdict]));
         }
     }
     parts.join("; ")
-}
-
-/// Returns `line 19 disagrees` or `failed`.
-fn differing_line(record: &Record) -> String {
-    let step = display::differing_step(record);
-    step.map_or(String::new(), |step| format!("line {} ", step.line)) + display::verdict(record)
 }
 
 #[cfg(test)]
@@ -388,9 +384,8 @@ mod tests {
         // A disagreement is shown with its transcript.
         records[3] = record("a/2", Engine::Mariadb, false);
         let shown = text(&records, style);
-        assert!(
-            shown.starts_with("✗ a     2 of 3 scenarios agree, 6 cases on mysql, mariadb\na/2  ")
-        );
+        let lines = "✗ a     2 of 3 scenarios agree, 6 cases on mysql, mariadb\na/2  ";
+        assert!(shown.starts_with(lines));
         let transcript = run_text(&records[3], style);
         assert!(shown.contains(&transcript) && !shown.contains("a/1"), "{shown}");
     }

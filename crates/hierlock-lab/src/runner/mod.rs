@@ -107,7 +107,7 @@ impl CaseRun<'_> {
         let index = self.record.steps.len();
         let victims = match &step.action {
             Action::Look => self.inspect(step, &session).await?,
-            Action::Sql(text) | Action::Lock(_, text) => self.execute(step, &session, text).await?,
+            Action::Sql(_) | Action::Lock(..) => self.execute(step, &session).await?,
         };
         self.judge(step, index, &victims);
         Ok(index)
@@ -119,14 +119,13 @@ impl CaseRun<'_> {
             format!("line {}: {session} has done nothing that could be looked at", step.line)
         })?;
         self.inspected.push(last);
-        let before = self.current_waits();
         let locks = self.record.steps.last().and_then(|step| step.locks.clone());
-        let new = self.new_record(step, session, "");
-        self.record.steps.push(StepRecord { waits: before.clone(), locks, ..new });
+        let new = self.new_record(step, session);
+        self.record.steps.push(StepRecord { waits: self.current_waits(), locks, ..new });
         self.incomplete.push(self.incomplete.last().cloned().unwrap_or_default());
         let mut victims = Vec::new();
         if ends_by_itself(step) && self.unfinished.contains_key(session) {
-            victims = self.settle(step, session, &before).await?;
+            victims = self.settle(step, session).await?;
         }
         let seen = self.record.steps[last].last_observation().clone();
         let now = self.started.elapsed();
@@ -139,16 +138,10 @@ impl CaseRun<'_> {
         Ok(victims)
     }
 
-    async fn execute(
-        &mut self,
-        step: &ScenarioStep,
-        session: &SessionName,
-        text: &str,
-    ) -> StepResult {
-        let before = self.current_waits();
+    async fn execute(&mut self, step: &ScenarioStep, session: &SessionName) -> StepResult {
         if let Some(pending) = self.unfinished.get(session) {
             let since = self.record.steps[pending.step].line;
-            let by = blockers_text(" by ", session, &before);
+            let by = blockers_text(" by ", session, &self.current_waits());
             return Err(format!(
                 "line {}: {session} cannot do this, it is still blocked{by} since line {since}; look for its \
                  end (`{session}<`) after a step that lets it go",
@@ -156,22 +149,19 @@ impl CaseRun<'_> {
             ));
         }
         let index = self.record.steps.len();
-        self.record.steps.push(self.new_record(step, session, text));
+        self.record.steps.push(self.new_record(step, session));
         self.incomplete.push(IncompleteLocks::new());
         self.last.insert(session.clone(), index);
         let reply = self.environment.begin(session, &step.action);
         self.unfinished.insert(session.clone(), PendingStep { step: index, reply });
-        self.settle(step, session, &before).await
+        self.settle(step, session).await
     }
 
     /// Waits until every session is idle or waits, and completes the last record; returns the deadlock victims.
-    async fn settle(
-        &mut self,
-        step: &ScenarioStep,
-        session: &SessionName,
-        before: &[SessionWait],
-    ) -> StepResult {
+    async fn settle(&mut self, step: &ScenarioStep, session: &SessionName) -> StepResult {
         let index = self.record.steps.len() - 1;
+        let previous = index.checked_sub(1).map(|previous| &self.record.steps[previous]);
+        let before = previous.map(|step| step.waits.clone()).unwrap_or_default();
         let goal = Goal {
             limit: self.case.limit,
             awaited: ends_by_itself(step).then_some(session),
@@ -192,7 +182,7 @@ impl CaseRun<'_> {
             if let Err(failure) = &ended.result
                 && failure.kind == FailureKind::Deadlock
             {
-                let seen = if cycle.is_empty() { before } else { &cycle };
+                let seen = if cycle.is_empty() { &before } else { &cycle };
                 let after = after.as_ref().map(|after| &after.locks[..]).unwrap_or_default();
                 self.record_deadlock(index, &ended.session, failure, seen, after).await;
                 victims.push(ended.session.clone());
@@ -334,11 +324,9 @@ impl CaseRun<'_> {
     fn judge_uninspected_ends(&mut self) {
         for (index, record) in self.record.steps.iter_mut().enumerate() {
             let is_judged = self.inspected.contains(&index) || record.difference.is_some();
-            if let Some(WaitEnd { observation: failed @ Observation::Failed(_), .. }) =
-                &record.ended
-                && !is_judged
-            {
-                let (failed, session) = (predicate(failed), &record.session);
+            let Some(WaitEnd { observation, .. }) = &record.ended else { continue };
+            if matches!(observation, Observation::Failed(_)) && !is_judged {
+                let (failed, session) = (predicate(observation), &record.session);
                 let then = format!("then it {failed}; no line says so (`{session}< = …`)");
                 let why = format!("it was blocked at first, {then}");
                 record.difference = Some(why.clone());
@@ -347,9 +335,13 @@ impl CaseRun<'_> {
         }
     }
 
-    fn new_record(&self, step: &ScenarioStep, session: &SessionName, text: &str) -> StepRecord {
+    fn new_record(&self, step: &ScenarioStep, session: &SessionName) -> StepRecord {
         let expected = step.expected.as_ref().map(ToString::to_string).unwrap_or_default();
-        let (text, began) = (text.to_owned(), self.started.elapsed());
+        let text = match &step.action {
+            Action::Sql(text) | Action::Lock(_, text) => text.clone(),
+            Action::Look => String::new(),
+        };
+        let began = self.started.elapsed();
         StepRecord { expected, ..StepRecord::new(step.line, session.clone(), text, began) }
     }
 }

@@ -110,6 +110,10 @@ pub(super) async fn settle(
                 && before.waits.iter().zip(&waits).all(|(a, b)| same_wait(a, b))
         };
         let unchanged = before.as_ref().filter(|before| all_wait && is_same(before));
+        let is_for_node = |wait: &SessionWait| {
+            wait.target.as_ref().is_some_and(|target| target.kind == LockKind::Node)
+        };
+        let lacks_blocker = |wait: &SessionWait| is_for_node(wait) && wait.blockers.is_empty();
         let agree = unchanged.is_some_and(|before| {
             let unchanged_for = before.since.elapsed();
             let is_certain =
@@ -186,10 +190,4 @@ pub(super) fn same_wait(a: &SessionWait, b: &SessionWait) -> bool {
     a.waiter == b.waiter
         && a.blockers == b.blockers
         && a.has_outside_blocker == b.has_outside_blocker
-}
-
-/// Returns whether a wait for a node has no known blocker.
-fn lacks_blocker(wait: &SessionWait) -> bool {
-    let is_node = wait.target.as_ref().is_some_and(|target| target.kind == LockKind::Node);
-    is_node && wait.blockers.is_empty()
 }

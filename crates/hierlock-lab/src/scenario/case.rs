@@ -152,6 +152,15 @@ impl Case {
         }
     }
 
+    /// Returns all SQL of the case: of the setup, the teardown and the steps.
+    pub(crate) fn sql(&self) -> impl Iterator<Item = &String> + Clone {
+        let steps = self.steps.iter().filter_map(|step| match &step.action {
+            Action::Sql(sql) => Some(sql),
+            _ => None,
+        });
+        self.setup.iter().chain(&self.teardown).map(|statement| &statement.sql).chain(steps)
+    }
+
     fn statements(&self, blocks: &[GuardedValue<String>], index: usize) -> Vec<Statement> {
         let statement = |block: &GuardedValue<String>| {
             let sql = block.for_case(self, index)?.clone();
@@ -182,16 +191,13 @@ impl Case {
 
     fn step(&self, step: &StepTemplate, index: usize) -> Option<ScenarioStep> {
         let expectation = step.expectation(self).and_then(|which| step.expectations.get(which));
-        let outcomes = step.anomaly_outcomes.iter();
+        let anomalies = step.anomaly_outcomes.iter().filter_map(|one| one.for_case(self, index));
         Some(ScenarioStep {
             line: step.line,
             session: step.session.clone(),
             action: step.action.for_variant(index)?.clone(),
             expected: expectation.and_then(|one| one.value.for_variant(index)).cloned(),
-            anomaly_outcomes: outcomes
-                .filter_map(|one| one.for_case(self, index))
-                .cloned()
-                .collect(),
+            anomaly_outcomes: anomalies.cloned().collect(),
         })
     }
 }

@@ -164,10 +164,8 @@ impl<'c> Checker<'c, '_> {
                 let uses_axis = |table: &&ExpectationTable| {
                     table.by == own || table.across.as_ref() == Some(&own)
                 };
-                if name == "isolation"
-                    || templates.iter().any(is_used)
-                    || tables.iter().any(uses_axis)
-                {
+                let is_in_text = templates.iter().any(is_used);
+                if name == "isolation" || is_in_text || tables.iter().any(uses_axis) {
                     continue;
                 }
                 let near = templates.iter().find_map(|(template, _)| {
@@ -245,11 +243,8 @@ impl<'c> Checker<'c, '_> {
                 && template.text.starts_with("isolation")
                 && !template.mentions("isolation")
             {
-                let message = format!(
-                    "the isolation level varies (line {}), and this would set it to one; leave it \
-                     out",
-                    axis.line
-                );
+                let varies = format!("the isolation level varies (line {})", axis.line);
+                let message = format!("{varies}, and this would set it to one; leave it out");
                 self.diagnostics.report(template.begin(), message);
             }
         }
@@ -289,11 +284,9 @@ impl<'c> Checker<'c, '_> {
         let chosen: Vec<usize> = cases.iter().filter_map(|case| step.expectation(case)).collect();
         for (index, expect) in step.expectations.iter().enumerate() {
             if self.check_guard(&expect.guard, &cases) && !chosen.contains(&index) {
-                self.diagnostics.report(
-                    expect.position,
-                    "this never counts, because a line above it fits first; put what has no \
-                     brackets last",
-                );
+                let message = "this never counts, because a line above it fits first; put what has \
+                               no brackets last";
+                self.diagnostics.report(expect.position, message);
             }
         }
     }

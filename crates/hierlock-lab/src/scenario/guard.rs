@@ -140,16 +140,12 @@ impl Vocabulary {
         for axis in axes {
             for (index, name) in axis.names.iter().enumerate() {
                 let dimension = Dimension::Axis(name.clone());
-                for value in axis.value_sets.iter().filter_map(|values| values.get(index)) {
-                    let word = (dimension.clone(), value.clone());
-                    if !words.contains(&word) {
-                        words.push(word);
-                    }
-                }
+                let values = axis.value_sets.iter().filter_map(|values| values.get(index));
+                words.extend(values.map(|value| (dimension.clone(), value.clone())));
                 dimensions.push(dimension);
             }
         }
-        Vocabulary { dimensions, words }
+        Vocabulary { dimensions, words: distinct(words) }
     }
 
     /// Returns the values of the dimensions that `by` accepts.

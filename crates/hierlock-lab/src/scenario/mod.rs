@@ -35,12 +35,12 @@ pub(crate) use expectation::quoted;
 pub use expectation::{Expectation, ExpectedCell, ExpectedOutcome, ExpectedRows, SessionSelector};
 pub use file::Scenario;
 pub(crate) use lock_action::{LockAction, LockRequest};
+#[cfg(test)]
+pub(crate) use parse::expectation::read as read_expectation;
 pub(crate) use settings::ISOLATION_LEVELS;
 pub use settings::SettingValue;
 
-use crate::record::Record;
 use source_line::source_lines;
-use std::sync::Arc;
 
 impl Scenario {
     /// The extension of a scenario file.
@@ -61,18 +61,7 @@ impl Scenario {
     /// # Errors
     /// The errors of the file.
     pub fn format(file: &str, text: &str) -> Result<String, Vec<Diagnostic>> {
-        let text = parse::without_byte_order_mark(text);
-        let lines = source_lines(text);
-        parse::parse(file, file, text, &lines)?;
-        Ok(format::format(&lines))
-    }
-
-    /// Returns the text of the scenario, with the observations of the records wherever they disagree with it.
-    ///
-    /// Records of other scenarios are ignored. The file stays as it is for steps that were stuck or cancelled, and for
-    /// cases that were not run. A wait that ended in a failure which no line expects gets a line. If later steps depend
-    /// on changed ones, the scenario may have to be run and blessed again.
-    pub fn bless(self: &Arc<Self>, records: &[Record]) -> String {
-        bless::bless(self, records)
+        Self::parse(file, file, text)?;
+        Ok(format::format(&source_lines(parse::without_byte_order_mark(text))))
     }
 }

@@ -160,10 +160,8 @@ mod tests {
     #[test]
     fn parts_are_split_outside_of_quotes() {
         assert_eq!(split("1 | 'a | b' | 30", '|'), [(0, "1 "), (3, " 'a | b' "), (13, " 30")]);
-        assert_eq!(
-            split("rows (1, 2), in any order", ','),
-            [(0, "rows (1, 2)"), (12, " in any order")]
-        );
+        let parts = [(0, "rows (1, 2)"), (12, " in any order")];
+        assert_eq!(split("rows (1, 2), in any order", ','), parts);
         assert_eq!(split("", '|'), [(0, "")]);
     }
 }

@@ -110,9 +110,8 @@ async fn dropping_leaves_nothing(server: Arc<TestServer>) {
 async fn databases_of_a_dead_process_are_removed(server: Arc<TestServer>) {
     // A name that belongs to no connection.
     let prefix = format!("hierlock_lab_1_{}", server.prefix.rsplit('_').next().unwrap());
-    server
-        .query(&format!("{} {prefix}_0", server.either("create schema", "create database")))
-        .await;
+    let make = server.either("create schema", "create database");
+    server.query(&format!("{make} {prefix}_0")).await;
     let db = open_numbers(&server).await;
     // Another process removes it, and leaves the databases of processes that still run.
     let other = TestServer::connect(server.engine(), &server.url).await.unwrap();
@@ -218,20 +217,14 @@ async fn a_database_that_cannot_be_removed_is_reported(server: Arc<TestServer>) 
     other.query("rollback").await.unwrap();
     wait_until("nothing is left", async || count_leftovers(&server).await == 0).await;
     // The database of a dead process, in which another session has a lock.
-    let prefix = format!("hierlock_lab_2_{}", server.prefix.rsplit('_').next().unwrap());
-    let namespace = format!("{prefix}_0");
-    let make = server.either("create schema", "create database");
-    for sql in [format!("{make} {namespace}"), format!("create table {namespace}.t (id int)")] {
-        other.query(&sql).await.unwrap();
+    let namespace = format!("hierlock_lab_2_{}_0", server.prefix.rsplit('_').next().unwrap());
+    let make = server.either("create schema NAME", "create database NAME");
+    for sql in [make, "create table NAME.t (id int)", "begin", "select * from NAME.t"] {
+        other.query(&sql.replace("NAME", &namespace)).await.unwrap();
     }
-    other.query("begin").await.unwrap();
-    other.query(&format!("select * from {namespace}.t")).await.unwrap();
     let later = TestServer::connect(engine, &server.url).await.unwrap();
-    assert!(
-        later.leftovers().iter().any(|message| message.contains(&namespace)),
-        "{:?}",
-        later.leftovers()
-    );
+    let leftovers = later.leftovers();
+    assert!(leftovers.iter().any(|message| message.contains(&namespace)), "{leftovers:?}");
     let db = open_numbers(&later).await;
     db.run_all("A", &[LOCK_ROW]).await;
     db.close().await.unwrap();

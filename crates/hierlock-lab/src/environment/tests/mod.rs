@@ -102,47 +102,29 @@ impl TestServer {
     }
 }
 
-fn case(engine: Engine, setup: &[&str]) -> Case {
-    let scenario = Scenario { name: "test/environment".to_owned(), ..Scenario::default() };
-    Case {
-        limit: LONG,
-        setup: setup.iter().map(|sql| statement(sql)).collect(),
-        sessions: ["A", "B", "C", "D"].map(|text| (name(text), Vec::new())).into(),
-        ..Case::new(Arc::new(scenario), place(engine))
-    }
-}
-
 /// A statement of the setup or the teardown, in line 7 of a file.
 fn statement(sql: &str) -> Statement {
     Statement { line: 7, sql: sql.to_owned() }
 }
 
 fn numbers(engine: Engine) -> Case {
-    case(
-        engine,
-        &[
-            "create table numbers (id int primary key, value int, word varchar(10))",
-            "insert into numbers values (1, 30, 'a'), (2, 10, null), (10, 5, 'c')",
-        ],
-    )
+    let create = "create table numbers (id int primary key, value int, word varchar(10))";
+    let insert = "insert into numbers values (1, 30, 'a'), (2, 10, null), (10, 5, 'c')";
+    let scenario = Scenario { name: "test/environment".to_owned(), ..Scenario::default() };
+    Case {
+        limit: LONG,
+        setup: vec![statement(create), statement(insert)],
+        sessions: ["A", "B", "C", "D"].map(|text| (name(text), Vec::new())).into(),
+        ..Case::new(Arc::new(scenario), place(engine))
+    }
 }
 
 /// The case as it is, and with a statement that makes PostgreSQL use a database instead of a schema.
 fn numbers_in_each_namespace(engine: Engine) -> [Case; 2] {
     let mut advisory = numbers(engine);
-    add_step(&mut advisory, "select pg_advisory_lock(1)");
+    let lock = Action::Sql("select pg_advisory_lock(1)".to_owned());
+    advisory.steps.push(ScenarioStep::new(1, name("A"), lock));
     [numbers(engine), advisory]
-}
-
-fn set_all(case: &mut Case, setting: &SettingValue) {
-    for settings in case.sessions.values_mut() {
-        settings.push(setting.clone());
-    }
-}
-
-/// Adds a statement to the steps, so that the requirements of the case include it.
-fn add_step(case: &mut Case, sql: &str) {
-    case.steps.push(ScenarioStep::new(1, name("A"), Action::Sql(sql.to_owned())));
 }
 
 async fn open(server: &Arc<TestServer>, case: &Case) -> TestDatabase {
@@ -154,14 +136,6 @@ async fn open_numbers(server: &Arc<TestServer>) -> TestDatabase {
 }
 
 impl TestDatabase {
-    fn is_postgres(&self) -> bool {
-        self.server.engine() == Engine::Postgres
-    }
-
-    fn either<T>(&self, postgres: T, innodb: T) -> T {
-        self.server.either(postgres, innodb)
-    }
-
     fn namespace(&self) -> &str {
         self.guard.namespace.name()
     }

@@ -10,22 +10,18 @@ on_all!(
     a_killed_connection_is_reported_as_ended_by_the_server,
 );
 
-async fn kill(db: &TestDatabase, session: &str) {
-    let id = db.sessions[&name(session)].pid;
+async fn a_killed_connection_is_reported_as_ended_by_the_server(db: &TestDatabase) {
+    let id = db.sessions[&name("A")].pid;
     let kill = hierlock_engine::sessions::terminate(db.server.dialect(), id);
     db.run("B", &kill).await.unwrap();
-    let failure = db.run(session, "select 1").await.unwrap_err();
+    let failure = db.run("A", "select 1").await.unwrap_err();
     // MySQL and PostgreSQL may still send their own message.
     let texts = ["ended the connection", "terminating", "killed", "disconnected", "shutdown"];
     assert!(texts.iter().any(|text| failure.message.contains(text)), "{failure:?}");
     assert!(!failure.message.contains("http"), "{failure:?}");
-    let again = db.run(session, "select 1").await.unwrap_err();
+    let again = db.run("A", "select 1").await.unwrap_err();
     assert!(again.message.contains("ended the connection"), "{again:?}");
     assert!(!again.message.contains("EOF") && !again.message.contains("http"), "{again:?}");
-}
-
-async fn a_killed_connection_is_reported_as_ended_by_the_server(db: &TestDatabase) {
-    kill(db, "A").await;
 }
 
 /// The failure this prevents: the message was "peer closed connection without sending TLS close_notify: https…".
@@ -35,7 +31,7 @@ async fn a_killed_encrypted_connection_is_reported_as_ended_by_the_server(server
         let url = format!("{}?ssl-mode=REQUIRED", server.url);
         let server = TestServer::connect(Engine::Mysql, &url).await.unwrap();
         let db = open_numbers(&server).await;
-        kill(&db, "A").await;
+        a_killed_connection_is_reported_as_ended_by_the_server(&db).await;
         db.close().await.unwrap();
     }
 }

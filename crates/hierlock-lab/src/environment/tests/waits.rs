@@ -51,19 +51,22 @@ async fn parallel_cases_are_not_confused(server: Arc<TestServer>) {
 /// Without the privilege to list locks, the slower tables of MariaDB are queried.
 async fn a_user_without_superuser_privileges_sees_waits(server: Arc<TestServer>) {
     let user = format!("lab_{}", server.prefix.rsplit('_').next().unwrap());
-    let create = server.either("create role USER login", "create user USER");
-    let grants: &[&str] = server.either(
-        &["grant create on database postgres to USER"],
+    let run = async |statements: &[&str]| {
+        for sql in statements {
+            server.query(&sql.replace("USER", &user)).await;
+        }
+    };
+    run(server.either(
+        &["create role USER login", "grant create on database postgres to USER"],
         &[
+            "create user USER",
             "grant process on *.* to USER",
             "grant select on performance_schema.* to USER",
             "grant all on `hierlock\\_lab\\_%`.* to USER",
             "grant usage on hierlock.* to USER",
         ],
-    );
-    for sql in std::iter::once(&create).chain(grants) {
-        server.query(&sql.replace("USER", &user)).await;
-    }
+    ))
+    .await;
     if server.engine() == Engine::Mariadb {
         // Other tests that have the privilege switch the listing on again.
         server.query(hierlock_engine::introspection::DISABLE_LOCK_OUTPUT).await;
@@ -77,7 +80,7 @@ async fn a_user_without_superuser_privileges_sees_waits(server: Arc<TestServer>)
     assert!(!plain.is_superuser().await);
     let db = open_numbers(&plain).await;
     db.run_all("A", &["begin", LOCK_ROW]).await;
-    for (session, blockers) in [("B", "A"), ("C", db.either("B", "A B"))] {
+    for (session, blockers) in [("B", "A"), ("C", db.server.either("B", "A B"))] {
         let _reply = db.start(session, LOCK_ROW);
         let wait = db.blocked(session).await;
         assert_eq!(blocker_names(&wait), blockers, "{wait:?}");
@@ -86,11 +89,7 @@ async fn a_user_without_superuser_privileges_sees_waits(server: Arc<TestServer>)
     }
     db.locks().await.unwrap();
     db.close().await.unwrap();
-    let drop: &[&str] =
-        server.either(&["drop owned by USER", "drop role USER"], &["drop user USER"]);
-    for sql in drop {
-        server.query(&sql.replace("USER", &user)).await;
-    }
+    run(server.either(&["drop owned by USER", "drop role USER"], &["drop user USER"])).await;
 }
 
 /// The failure this prevents: a query was dropped, and the next query got its result.
@@ -119,29 +118,26 @@ async fn outside_blockers_are_reported(db: &TestDatabase) {
 
 async fn locks_are_listed(server: Arc<TestServer>) {
     for case in numbers_in_each_namespace(server.engine()) {
-        locks_of_a_case_are_listed(&server, &case).await;
+        let db = open(&server, &case).await;
+        db.run_all("A", &["begin", "select * from numbers where id in (1, 2) for update"]).await;
+        let _reply = db.start("B", "update numbers set value = 0 where id = 2");
+        db.blocked("B").await;
+        let locks = db.locks().await.unwrap().locks;
+        for (session, kind, record, granted) in [
+            ("A", LockKind::Row, Some("1"), true),
+            ("A", LockKind::Row, Some("2"), true),
+            ("A", LockKind::Table, None, true),
+            ("B", LockKind::Row, Some("2"), false),
+        ] {
+            let is_listed = locks.iter().any(|lock| {
+                lock.session == name(session)
+                    && lock.target.kind == kind
+                    && lock.target.object == "numbers"
+                    && lock.target.record.as_deref() == record
+                    && lock.granted == granted
+            });
+            assert!(is_listed, "{session} {kind:?} {record:?}: {locks:#?}");
+        }
+        db.close().await.unwrap();
     }
-}
-
-async fn locks_of_a_case_are_listed(server: &Arc<TestServer>, case: &Case) {
-    let db = open(server, case).await;
-    db.run_all("A", &["begin", "select * from numbers where id in (1, 2) for update"]).await;
-    let _reply = db.start("B", "update numbers set value = 0 where id = 2");
-    db.blocked("B").await;
-    let locks = db.locks().await.unwrap().locks;
-    let has = |session: &str, kind: LockKind, record: Option<&str>, granted: bool| {
-        locks.iter().any(|lock| {
-            lock.session == name(session)
-                && lock.target.kind == kind
-                && lock.target.object == "numbers"
-                && lock.target.record.as_deref() == record
-                && lock.granted == granted
-        })
-    };
-    for record in ["1", "2"] {
-        assert!(has("A", LockKind::Row, Some(record), true), "{locks:#?}");
-    }
-    assert!(has("A", LockKind::Table, None, true), "{locks:#?}");
-    assert!(has("B", LockKind::Row, Some("2"), false), "{locks:#?}");
-    db.close().await.unwrap();
 }

@@ -147,14 +147,11 @@ fn panel_lines(summary: &[String], agrees: bool, mut y: usize) -> (Vec<PanelLine
 mod tests {
     use super::super::report::tests::{agreeing_report, report_of_all_places};
     use super::super::report::{ModePair, PairOutcome};
-    use super::super::tree::TreeSize;
-    use crate::place::{Engine, Place};
+    use crate::place::Engine;
 
     #[test]
     fn a_heat_map_of_three_nodes() {
-        let tree = TreeSize { users: 1, accounts: 1, resources: 1 };
-        let mut report =
-            agreeing_report(tree, Place::all([Engine::Memory]), &[ModePair::EXCLUSIVE]);
+        let mut report = agreeing_report("1x1x1", &[Engine::Memory], &[ModePair::EXCLUSIVE]);
         report.boards[0].cells[1].seen =
             PairOutcome::Unexpected { why: "fails: <gone> & \"lost\"".into() };
         insta::assert_snapshot!(report.svg());
@@ -183,9 +180,7 @@ mod tests {
 
     #[test]
     fn texts_are_escaped() {
-        let tree = TreeSize { users: 1, accounts: 0, resources: 0 };
-        let mut report =
-            agreeing_report(tree, Place::all([Engine::Memory]), &[ModePair::EXCLUSIVE]);
+        let mut report = agreeing_report("1x0x0", &[Engine::Memory], &[ModePair::EXCLUSIVE]);
         report.boards[0].cells[0].seen =
             PairOutcome::Unexpected { why: "<a b=\"c\">&\u{1}".into() };
         assert!(report.svg().contains("&#60;a b=&#34;c&#34;&#62;&#38;\u{fffd}"));

@@ -71,11 +71,8 @@ fn probe(browser: &Path, page: &str, width: u32) -> Value {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("page.html");
     let probe = format!("<script>{}</script></body>", include_str!("probe.js"));
-    fs::write(
-        &file,
-        page.replace("<style>", &format!("{LISTENER}<style>")).replace("</body>", &probe),
-    )
-    .unwrap();
+    let page = page.replace("<style>", &format!("{LISTENER}<style>")).replace("</body>", &probe);
+    fs::write(&file, page).unwrap();
     let frame = format!(
         "<!doctype html><title>frame</title><script>onmessage = (event) => {{ \
          const pre = document.createElement('pre'); pre.id = 'probe'; pre.textContent = event.data; \
@@ -138,16 +135,14 @@ fn screenshots_are_written_on_request() {
     fs::write(directory.join("page.html"), &page).unwrap();
     for theme in ["light", "dark"] {
         for (size, width, height) in [("desk", 1280, 1500), ("phone", 390, 1800)] {
-            for open in [false, true] {
-                let click = if open { "document.getElementById('f-open').click();" } else { "" };
+            let click = "document.getElementById('f-open').click();";
+            for (suffix, click, height) in [("", "", height), ("-open", click, height * 3)] {
                 let script = format!(
                     "<script>document.documentElement.dataset.theme='{theme}';{click}</script></body>"
                 );
                 let file = dir.path().join("page.html");
                 fs::write(&file, page.replace("</body>", &script)).unwrap();
-                let suffix = if open { "-open" } else { "" };
                 let picture = directory.join(format!("{size}-{theme}{suffix}.png"));
-                let height = if open { height * 3 } else { height };
                 let args = [
                     format!("--window-size={width},{height}"),
                     format!("--screenshot={}", picture.display()),

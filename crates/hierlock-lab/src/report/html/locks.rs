@@ -2,7 +2,7 @@
 
 use crate::lock_history::LockHistory;
 use crate::observation::{Lock, LockTarget, SessionName};
-use crate::record::{Record, StepRecord};
+use crate::record::Record;
 
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct LockGrid<'a> {
@@ -31,15 +31,14 @@ pub(super) enum LockState {
 impl<'a> LockGrid<'a> {
     /// Returns `None` if no locks were recorded, or no session had any.
     pub(super) fn new(record: &'a Record) -> Option<Self> {
-        let recorded: Vec<(usize, &'a StepRecord, &'a Vec<Lock>)> = record
-            .steps
-            .iter()
-            .enumerate()
-            .filter_map(|(index, step)| Some((index, step, step.locks.as_ref()?)))
+        let steps = record.steps.iter().enumerate();
+        let recorded: Vec<(usize, usize, &'a Vec<Lock>)> = steps
+            .filter_map(|(index, step)| Some((index, step.line, step.locks.as_ref()?)))
             .collect();
         let mut rows: Vec<LockRow<'a>> = Vec::new();
         for (at, (index, _, locks)) in recorded.iter().enumerate() {
-            for Lock { session, target: object, granted } in *locks {
+            for lock in *locks {
+                let Lock { session, target: object, granted } = lock;
                 let known = |row: &LockRow<'_>| row.session == session && row.object == object;
                 let row = rows.iter().position(known).unwrap_or_else(|| {
                     let states = vec![LockState::None; recorded.len()];
@@ -49,7 +48,7 @@ impl<'a> LockGrid<'a> {
                 let row = &mut rows[row];
                 if *granted && !row.is_held() {
                     let history = LockHistory { steps: &record.steps, incomplete: &[] };
-                    let taken_in = history.statement_of(session, object, *index);
+                    let taken_in = history.statement_of(lock, *index);
                     row.taken_at = taken_in.map(|index| record.steps[index].line);
                 }
                 // A session may hold a lock and request it again, in a stronger mode.
@@ -57,7 +56,7 @@ impl<'a> LockGrid<'a> {
                 row.states[at] = row.states[at].max(state);
             }
         }
-        let lines = recorded.iter().map(|(_, step, _)| step.line).collect();
+        let lines = recorded.iter().map(|(_, line, _)| *line).collect();
         (!rows.is_empty()).then_some(LockGrid { lines, rows })
     }
 }

@@ -39,7 +39,10 @@ impl Report {
             let mut runs = Vec::new();
             let records = group.records.iter().copied();
             for (_, equal_runs) in group_by(records, |(_, record)| run::comparable(record)) {
-                let run_id = ids.unique(&run_slug(&id, equal_runs[0].1));
+                let (_, first) = equal_runs[0];
+                let parts = [&id, &slug(&first.place.to_string()), &slug(&display::variant(first))];
+                let parts = parts.into_iter().filter(|part| !part.is_empty());
+                let run_id = ids.unique(&join(parts, "--"));
                 for (index, _) in &equal_runs {
                     run_ids[*index].clone_from(&run_id);
                 }
@@ -143,12 +146,6 @@ fn slug(text: &str) -> String {
     join(parts, "-")
 }
 
-fn run_slug(scenario: &str, record: &Record) -> String {
-    let (place, variant) = (slug(&record.place.to_string()), slug(&display::variant(record)));
-    let parts = [scenario, &place, &variant];
-    join(parts.into_iter().filter(|part| !part.is_empty()), "--")
-}
-
 #[derive(Default)]
 struct ElementIds(HashSet<String>);
 
@@ -178,16 +175,10 @@ mod tests {
     #[test]
     fn everything_is_visible_without_scripts() {
         let page = fixtures::report().html(&fixtures::scenarios());
-        let hidden: Vec<&str> = page
-            .lines()
-            .filter(|line| line.starts_with('<') && line.contains(" hidden>"))
-            .map(|line| line.split(' ').next().unwrap())
-            .collect();
-        assert_eq!(
-            hidden,
-            ["<form", "<p"],
-            "something other than the filter and its message is hidden"
-        );
+        let is_hidden = |line: &&str| line.starts_with('<') && line.contains(" hidden>");
+        let hidden = page.lines().filter(is_hidden).map(|line| line.split(' ').next().unwrap());
+        let why = "something other than the filter and its message is hidden";
+        assert_eq!(hidden.collect::<Vec<_>>(), ["<form", "<p"], "{why}");
     }
 
     #[test]

@@ -86,16 +86,12 @@ impl<'a> Run<'a> {
         Run { id, record: records[0].1, places: places(&records, all), records }
     }
 
-    fn distinct_texts(&self, text: impl Fn(&Record) -> String, separator: &str) -> String {
-        distinct(self.records.iter().map(|(_, record)| text(record))).join(separator)
-    }
-
     pub(super) fn engines(&self) -> String {
-        self.distinct_texts(|record| record.place.engine.to_string(), " ")
+        distinct(self.records.iter().map(|(_, record)| record.place.engine.name())).join(" ")
     }
 
     pub(super) fn servers(&self) -> String {
-        self.distinct_texts(|record| record.server.clone(), ", ")
+        distinct(self.records.iter().map(|(_, record)| record.server.as_str())).join(", ")
     }
 
     /// Returns `12 ms`, or the range from the shortest to the longest.

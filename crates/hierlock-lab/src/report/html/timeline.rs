@@ -25,6 +25,7 @@ const MAX_DIFFERENCE_LINES: usize = 4;
 const MAX_ANSWER_LINES: usize = 3;
 const MAX_DETAIL_LINES: usize = 2;
 
+#[derive(Default)]
 pub(super) struct Timeline<'a> {
     pub(super) width: usize,
     pub(super) height: usize,
@@ -87,12 +88,8 @@ impl<'a> Timeline<'a> {
             height: HEADER,
             lanes,
             lane_width,
-            boxes: Vec::new(),
-            bars: Vec::new(),
-            arrows: Vec::new(),
-            texts: Vec::new(),
-            waits: Vec::new(),
             columns: (lane_width - 2 * MARGIN - 2 * PADDING - 6) * 10 / TEN_CHARACTERS,
+            ..Timeline::default()
         };
         for (index, step) in record.steps.iter().enumerate() {
             let lane = timeline.lanes.iter().position(|name| **name == step.session).unwrap_or(0);

@@ -51,11 +51,8 @@ impl<'t> Edits<'t> {
         let old = if old.is_empty() { &only } else { old };
         let comment = |number: &usize| self.source[number - 1].comment;
         let comments = old.iter().map(comment).chain(std::iter::repeat(None));
-        let mut lines: Vec<String> = new
-            .into_iter()
-            .zip(comments)
-            .map(|(line, comment)| with_comment(line, comment))
-            .collect();
+        let lines = new.into_iter().zip(comments);
+        let mut lines: Vec<String> = lines.map(|(line, own)| with_comment(line, own)).collect();
         // Comments of lines that are left out stay.
         let others = old.iter().skip(lines.len()).filter_map(comment);
         lines.extend(others.map(|(comment, _)| format!(" {comment}")));

@@ -13,7 +13,6 @@ mod writing;
 use super::case::Case;
 use super::expectation::Expectation;
 use super::file::{Scenario, StepTemplate};
-use super::guard::Dimension;
 use crate::record::Record;
 use edit::Edits;
 use std::sync::Arc;
@@ -27,7 +26,7 @@ struct Revision<'c> {
     now: Option<Expectation>,
 }
 
-impl<'c> Revision<'c> {
+impl Revision<'_> {
     fn is_new(&self) -> bool {
         self.now != self.before
     }
@@ -36,18 +35,21 @@ impl<'c> Revision<'c> {
     fn expectation(&self) -> Expectation {
         self.now.clone().unwrap_or_default()
     }
-
-    fn value(&self, of: &Dimension) -> Option<&'c str> {
-        of.value(self.case)
-    }
 }
 
-pub(super) fn bless(scenario: &Arc<Scenario>, records: &[Record]) -> String {
-    let short = write_observations(scenario, records, true);
-    // If an axis is named only in guards, and those are left out, the axis is unused, which is an error.
-    match Scenario::parse(&scenario.name, &scenario.file, &short) {
-        Ok(_) => short,
-        Err(_) => write_observations(scenario, records, false),
+impl Scenario {
+    /// Returns the text of the scenario, with the observations of the records wherever they disagree with it.
+    ///
+    /// Records of other scenarios are ignored. The file stays as it is for steps that were stuck or cancelled, and for
+    /// cases that were not run. A wait that ended in a failure which no line expects gets a line. If later steps depend
+    /// on changed ones, the scenario may have to be run and blessed again.
+    pub fn bless(self: &Arc<Self>, records: &[Record]) -> String {
+        let short = write_observations(self, records, true);
+        // If an axis is named only in guards, and those are left out, the axis is unused, which is an error.
+        match Scenario::parse(&self.name, &self.file, &short) {
+            Ok(_) => short,
+            Err(_) => write_observations(self, records, false),
+        }
     }
 }
 

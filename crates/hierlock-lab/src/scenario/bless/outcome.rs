@@ -17,7 +17,8 @@ pub(super) fn expectation(
     step: &ScenarioStep,
     runs: &[&Record],
 ) -> Option<Expectation> {
-    let before = step.expected.as_ref();
+    let expected = step.expected.as_ref();
+    let before = expected.map(|expected| &expected.alternatives[..]).unwrap_or_default();
     let (mut seen, mut agreed) = (Vec::new(), false);
     for record in runs {
         for (index, ran) in record.steps.iter().enumerate().filter(|(_, ran)| ran.line == step.line)
@@ -30,10 +31,10 @@ pub(super) fn expectation(
         }
     }
     if seen.is_empty() {
-        return before.cloned();
+        return expected.cloned();
     }
-    let still_valid =
-        before.cloned().unwrap_or_default().alternatives.into_iter().filter(|_| agreed);
+    let expected = expected.cloned().unwrap_or_default();
+    let still_valid = expected.alternatives.into_iter().filter(|_| agreed);
     Some(Expectation { alternatives: distinct(still_valid.chain(seen)) })
 }
 
@@ -49,7 +50,7 @@ fn outcome(
     record: &Record,
     index: usize,
     ran: &StepRecord,
-    before: Option<&Expectation>,
+    before: &[ExpectedOutcome],
     has_limit: bool,
 ) -> Option<ExpectedOutcome> {
     // A cycle is closed by one step, and the victim may be another session.
@@ -95,31 +96,27 @@ pub(super) fn failed(failure: &Failure) -> Option<ExpectedOutcome> {
 }
 
 /// Returns whether the line can stay. `blocked` can, whatever the end of the wait: that belongs on another line.
-fn holds(record: &Record, index: usize, ran: &StepRecord, before: Option<&Expectation>) -> bool {
+fn holds(record: &Record, index: usize, ran: &StepRecord, before: &[ExpectedOutcome]) -> bool {
     if unreported::is_deadlock(record, index) {
         return false;
     }
     if ran.difference.is_none() {
         return true;
     }
-    let (Observation::Blocked(wait), Some((failure, _))) =
-        (&ran.seen, unreported::failure(record, index))
-    else {
-        return false;
-    };
+    let Observation::Blocked(wait) = &ran.seen else { return false };
+    let Some((failure, _)) = unreported::failure(record, index) else { return false };
     let blockers: Vec<_> = wait.blockers.iter().cloned().map(SessionSelector::Session).collect();
     let expects_wait = |expected: &ExpectedOutcome| {
         matches!(expected, ExpectedOutcome::Blocked { by, kind: None, .. }
             if by.is_empty() || *by == blockers)
     };
-    failure.kind != FailureKind::TimedOut
-        && before.is_some_and(|before| before.alternatives.iter().any(expects_wait))
+    failure.kind != FailureKind::TimedOut && before.iter().any(expects_wait)
 }
 
 /// Returns the expectation of a result: rows always; the number of changed rows only if the file contains one.
-fn done(answer: &Answer, before: Option<&Expectation>) -> ExpectedOutcome {
-    let mut before = before.iter().flat_map(|before| &before.alternatives);
+fn done(answer: &Answer, before: &[ExpectedOutcome]) -> ExpectedOutcome {
     let (before_rows, before_changed) = before
+        .iter()
         .find_map(|expected| match expected {
             ExpectedOutcome::Done { rows, changed } => Some((rows.as_ref(), *changed)),
             _ => None,
@@ -147,9 +144,8 @@ fn cell(value: Option<&str>) -> ExpectedCell {
 }
 
 /// Returns the expectation of a wait: the blockers always; the object only if the file contains one.
-fn blocked(wait: &SessionWait, before: Option<&Expectation>) -> ExpectedOutcome {
-    let mut before = before.iter().flat_map(|before| &before.alternatives);
-    let names_object = before.find_map(|expected| match expected {
+fn blocked(wait: &SessionWait, before: &[ExpectedOutcome]) -> ExpectedOutcome {
+    let names_object = before.iter().find_map(|expected| match expected {
         ExpectedOutcome::Blocked { kind: Some(_), object, .. } => Some(object.is_some()),
         _ => None,
     });

@@ -13,10 +13,8 @@ use crate::scenario::file::Scenario;
 /// Returns the failure of a step after a wait, and the step during which it failed, if no later line looks at it.
 pub(super) fn failure(record: &Record, index: usize) -> Option<(&Failure, usize)> {
     let step = record.steps.get(index)?;
-    let Some(WaitEnd { observation: Observation::Failed(failure), during, .. }) = &step.ended
-    else {
-        return None;
-    };
+    let WaitEnd { observation, during, .. } = step.ended.as_ref()?;
+    let Observation::Failed(failure) = observation else { return None };
     let mut later = record.steps[index + 1..].iter().filter(|later| later.session == step.session);
     let is_looked_at = later.next().is_some_and(|later| later.text.is_empty());
     (!is_looked_at).then_some((failure, *during))

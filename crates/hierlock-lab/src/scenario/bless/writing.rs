@@ -129,8 +129,8 @@ fn grid(
         let mut cells = vec![word(row)];
         for column in &columns {
             let is_in_cell = |revision: &&Revision<'_>| {
-                revision.value(by) == Some(row)
-                    && across.is_none_or(|across| revision.value(across) == *column)
+                by.value(revision.case) == Some(row)
+                    && across.is_none_or(|across| across.value(revision.case) == *column)
             };
             cells.push(cell(&revisions.iter().filter(is_in_cell).collect::<Vec<_>>())?);
         }
@@ -165,7 +165,7 @@ fn explaining_dimensions(revisions: &[Revision<'_>]) -> Option<Vec<Dimension>> {
     let names = revisions.first()?.case.variant.iter().map(|(name, _)| name.clone());
     all.extend(names.map(Dimension::Axis));
     all.push(Dimension::Strategy);
-    all.retain(|dimension| distinct(revisions.iter().map(|r| r.value(dimension))).len() > 1);
+    all.retain(|dimension| distinct(revisions.iter().map(|r| dimension.value(r.case))).len() > 1);
     // There are few dimensions, so all subsets can be tried.
     let mut subsets: Vec<u32> = (0..1u32 << all.len().min(10)).collect();
     subsets.sort_by_key(|subset| (subset.count_ones(), *subset));
@@ -175,7 +175,7 @@ fn explaining_dimensions(revisions: &[Revision<'_>]) -> Option<Vec<Dimension>> {
             all.iter().enumerate().filter(is_in).map(|(_, dimension)| dimension.clone()).collect();
         let explains = revisions.iter().enumerate().all(|(index, a)| {
             revisions[..index].iter().all(|b| {
-                some.iter().any(|dimension| a.value(dimension) != b.value(dimension))
+                some.iter().any(|dimension| dimension.value(a.case) != dimension.value(b.case))
                     || a.expectation() == b.expectation()
             })
         });
@@ -185,7 +185,7 @@ fn explaining_dimensions(revisions: &[Revision<'_>]) -> Option<Vec<Dimension>> {
 
 /// Returns the distinct values of the cases, in their order; `None` if a case has no value.
 fn values<'c>(revisions: &[Revision<'c>], of: &Dimension) -> Option<Vec<&'c str>> {
-    let values: Option<Vec<_>> = revisions.iter().map(|revision| revision.value(of)).collect();
+    let values: Option<Vec<_>> = revisions.iter().map(|revision| of.value(revision.case)).collect();
     values.map(distinct)
 }
 
@@ -211,7 +211,7 @@ fn guarded_lines(revisions: &[Revision<'_>], by: &[Dimension], is_inline: bool) 
 
 /// Returns the values of a case; without a strategy, the engine identifies it.
 fn guard(revision: &Revision<'_>, by: &[Dimension]) -> Vec<(Dimension, String)> {
-    let value = |dimension: &Dimension| match revision.value(dimension) {
+    let value = |dimension: &Dimension| match dimension.value(revision.case) {
         Some(value) => (dimension.clone(), value.to_owned()),
         None => (Dimension::Engine, revision.case.place.engine.name().to_owned()),
     };

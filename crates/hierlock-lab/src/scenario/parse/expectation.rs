@@ -23,7 +23,7 @@ const WORDS: [&str; 10] = [
 ];
 
 /// Reads words such as `blocked by A on gap`, and the rows on the lines below. Without words the expectation is `done`.
-pub(super) fn read(text: &str) -> Result<Expectation, Vec<ParseError>> {
+pub(crate) fn read(text: &str) -> Result<Expectation, Vec<ParseError>> {
     let mut lines = text.split('\n');
     let words = lines.next().unwrap_or_default();
     let mut expectation = match words {
@@ -239,10 +239,8 @@ fn row(text: &str) -> Result<Vec<ExpectedCell>, ParseError> {
 fn block_cell(text: &str) -> Result<ExpectedCell, ParseError> {
     let mut reader = Reader::new(text);
     if reader.is_over() {
-        return Err(ParseError::new(
-            0,
-            "a cell is empty; write '' for an empty text, null, or * for anything",
-        ));
+        let message = "a cell is empty; write '' for an empty text, null, or * for anything";
+        return Err(ParseError::new(0, message));
     }
     match reader.quoted()? {
         None => Ok(bare_cell(text.trim())),

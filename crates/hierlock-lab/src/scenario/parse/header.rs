@@ -107,9 +107,8 @@ impl Parser<'_, '_> {
         let value = head.rest;
         match name {
             "seed" => {
-                let seeds =
-                    value.text.split(',').map(with_single_blanks).filter(|seed| !seed.is_empty());
-                self.scenario.seeds.extend(seeds);
+                let seeds = value.text.split(',').map(with_single_blanks);
+                self.scenario.seeds.extend(seeds.filter(|seed| !seed.is_empty()));
             }
             "engines" => {
                 let names = Engine::ALL.map(Engine::name);

@@ -1,7 +1,7 @@
 //! Parses the lines of a file into a [`Scenario`]: the axes, then line by line, then checks of the whole file.
 
 mod axes;
-mod expectation;
+pub(super) mod expectation;
 mod header;
 mod sql;
 mod steps;
@@ -42,62 +42,46 @@ impl Scenario {
     /// All errors that can be found without a server, in the order of the file; there is at least one.
     pub fn parse(name: &str, file: &str, text: &str) -> Result<Arc<Self>, Vec<Diagnostic>> {
         let text = without_byte_order_mark(text);
-        parse(name, file, text, &source_lines(text))
-    }
-}
+        let lines = source_lines(text);
+        let mut diagnostics = Diagnostics::new(file, text);
+        let axes = axes::read(&lines, &mut diagnostics);
+        let mut parser = Parser {
+            vocabulary: Vocabulary::new(&axes),
+            variants: variants(&axes),
+            scenario: Scenario {
+                name: name.to_owned(),
+                file: file.to_owned(),
+                text: text.to_owned(),
+                title: name.to_owned(),
+                axes,
+                ..Scenario::default()
+            },
+            diagnostics: &mut diagnostics,
+            part: FilePart::Header,
+        };
+        parser.opening_comment(&lines);
+        parser.lines(&lines);
+        let scenario = Arc::new(parser.scenario);
 
-#[cfg(test)]
-impl super::Expectation {
-    /// Reads the text after `=`.
-    pub(crate) fn read(text: &str) -> Result<Self, Vec<ParseError>> {
-        expectation::read(text)
+        // Errors of cases are reported only if every line could be parsed.
+        if diagnostics.found.is_empty() {
+            let count = variant_count(&scenario.axes).saturating_mul(scenario.places().len());
+            if count > MAX_CASES {
+                let line = scenario.axes.last().map_or(1, |axis| axis.line);
+                let message =
+                    format!("that makes {count} cases; {MAX_CASES} is the most, so let less vary");
+                diagnostics.report(Position { line, column: 1 }, message);
+            } else {
+                check(&scenario, &scenario.cases(), &mut diagnostics);
+            }
+        }
+        diagnostics.found.sort_by_key(|diagnostic| (diagnostic.line, diagnostic.column));
+        if diagnostics.found.is_empty() { Ok(scenario) } else { Err(diagnostics.found) }
     }
 }
 
 pub(super) fn without_byte_order_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
-}
-
-pub(super) fn parse(
-    name: &str,
-    file: &str,
-    text: &str,
-    lines: &[SourceLine<'_>],
-) -> Result<Arc<Scenario>, Vec<Diagnostic>> {
-    let mut diagnostics = Diagnostics::new(file, text);
-    let axes = axes::read(lines, &mut diagnostics);
-    let mut parser = Parser {
-        vocabulary: Vocabulary::new(&axes),
-        variants: variants(&axes),
-        scenario: Scenario {
-            name: name.to_owned(),
-            file: file.to_owned(),
-            text: text.to_owned(),
-            title: name.to_owned(),
-            axes,
-            ..Scenario::default()
-        },
-        diagnostics: &mut diagnostics,
-        part: FilePart::Header,
-    };
-    parser.opening_comment(lines);
-    parser.lines(lines);
-    let scenario = Arc::new(parser.scenario);
-
-    // Errors of cases are reported only if every line could be parsed.
-    if diagnostics.found.is_empty() {
-        let count = variant_count(&scenario.axes).saturating_mul(scenario.places().len());
-        if count > MAX_CASES {
-            let line = scenario.axes.last().map_or(1, |axis| axis.line);
-            let message =
-                format!("that makes {count} cases; {MAX_CASES} is the most, so let less vary");
-            diagnostics.report(Position { line, column: 1 }, message);
-        } else {
-            check(&scenario, &scenario.cases(), &mut diagnostics);
-        }
-    }
-    diagnostics.found.sort_by_key(|diagnostic| (diagnostic.line, diagnostic.column));
-    if diagnostics.found.is_empty() { Ok(scenario) } else { Err(diagnostics.found) }
 }
 
 /// The parts of a file, in their order.
@@ -124,9 +108,8 @@ impl Parser<'_, '_> {
 
     /// Reads the title and the reason from the opening comment.
     fn opening_comment(&mut self, lines: &[SourceLine<'_>]) {
+        let lines = lines.iter().skip_while(|line| matches!(line.kind, LineKind::Blank));
         let mut comment = lines
-            .iter()
-            .skip_while(|line| matches!(line.kind, LineKind::Blank))
             .take_while(|line| matches!(line.kind, LineKind::Comment))
             .map(|line| line.raw.trim_start().trim_start_matches('#'));
         if let Some(title) = comment.next().map(str::trim).filter(|title| !title.is_empty()) {

@@ -33,12 +33,10 @@ pub(super) fn statements(below: &[SourceLine<'_>], errors: &mut Diagnostics<'_>)
     if let Some((at, message)) = open {
         errors.report(whole.position(at), message);
     } else if let Some(begin) = begin {
-        let end = whole.text.trim_end().len();
+        let end = whole.position(whole.text.trim_end().len());
         let line = whole.position(begin).line;
-        errors.report(
-            whole.position(end),
-            format!("the statement that begins on line {line} has no `;` at its end"),
-        );
+        errors
+            .report(end, format!("the statement that begins on line {line} has no `;` at its end"));
     }
     statements
 }

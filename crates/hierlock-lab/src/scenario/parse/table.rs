@@ -25,10 +25,8 @@ impl Parser<'_, '_> {
         let (lines, position) = (vec![head.name.position.line], head.rest.position);
         let mut table = ExpectationTable { lines, position, by, across, columns, rows: Vec::new() };
         if rows.is_empty() {
-            self.report(
-                position,
-                "the table has no rows; each is ` : VALUE | what must be seen | …`",
-            );
+            let message = "the table has no rows; each is ` : VALUE | what must be seen | …`";
+            self.report(position, message);
         }
         let errors = self.diagnostics.found.len();
         let mut cells = Vec::new();
