@@ -18,7 +18,11 @@ use crate::{
     optimistic::OptimisticError,
     queue::QueueError,
 };
-use hierlock_engine::printable;
+#[cfg(feature = "_server")]
+use hierlock_engine::AddressError;
+#[cfg(feature = "_driver")]
+use hierlock_engine::{ColumnError, InvalidName, ServerError};
+use hierlock_engine::{UrlParameterError, printable};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -259,20 +263,42 @@ impl std::error::Error for Error {
     }
 }
 
+/// Conversions of the errors of modules, and of the engine's errors: `type as pattern => representation`.
 macro_rules! from_errors {
-    ($($variant:ident($error:path)),*) => {
+    ($($error:ty as $pattern:pat => $repr:expr;)*) => {
         $(impl From<$error> for Error {
-            fn from(error: $error) -> Self {
-                Error(Box::new(Repr::$variant(error)))
+            fn from($pattern: $error) -> Self {
+                Error(Box::new($repr))
             }
         })*
     };
 }
-from_errors!(Target(TargetError), Url(UrlError), Lock(LockError), File(FileError));
+from_errors! {
+    TargetError as error => Repr::Target(error);
+    UrlError as error => Repr::Url(error);
+    UrlParameterError as error => Repr::Url(UrlError::UnknownParameter(error));
+    LockError as error => Repr::Lock(error);
+    FileError as error => Repr::File(error);
+}
 #[cfg(feature = "_driver")]
-from_errors!(Sql(SqlError), Table(TableError));
+from_errors! {
+    SqlError as error => Repr::Sql(error);
+    ServerError as error => Repr::Sql(SqlError::Server(error));
+    TableError as error => Repr::Table(error);
+    InvalidName as error => Repr::Table(TableError::Name(error));
+    ColumnError as ColumnError(source) =>
+        Repr::Table(TableError::Failed { doing: "read a column", source });
+}
+#[cfg(feature = "_server")]
+from_errors! {
+    AddressError as AddressError(why) => Repr::Url(UrlError::Server { why });
+}
 #[cfg(all(feature = "toolbox", feature = "_driver"))]
-from_errors!(Lease(LeaseError), Queue(QueueError), Optimistic(OptimisticError));
+from_errors! {
+    LeaseError as error => Repr::Lease(error);
+    QueueError as error => Repr::Queue(error);
+    OptimisticError as error => Repr::Optimistic(error);
+}
 
 #[cfg(test)]
 mod tests {
@@ -307,7 +333,7 @@ mod tests {
             sessions: Vec::new(),
         };
         let below = || conflict("u1/a1", "u1/a1/r1", Blocker::Holder);
-        let root = |blocker| conflict("u1", "u1", blocker);
+        let refused = |blocker| Error::would_block(conflict("u1", "u1", blocker));
         let wanted = vec![target("u1/a1/r1")];
         let missing =
             LockError::NotProvisioned { level: 2, bucket: Some(7), target: target("u1/a1/r1") };
@@ -320,13 +346,9 @@ mod tests {
                 Timeout,
                 "timed out after 300 ms waiting for `u1/a1`, which someone else has locked (wanted: `u1/a1/r1`)",
             ),
+            (refused(Blocker::Holder), WouldBlock, "`u1` is locked by someone else"),
             (
-                Error::would_block(root(Blocker::Holder)),
-                WouldBlock,
-                "`u1` is locked by someone else",
-            ),
-            (
-                Error::would_block(root(Blocker::Waiter)),
+                refused(Blocker::Waiter),
                 WouldBlock,
                 "`u1` is not free: someone else is already waiting for it",
             ),

@@ -7,7 +7,7 @@
 
 use super::{Error, ErrorKind, Repr};
 use crate::database::Schema;
-use hierlock_engine::{ColumnError, InvalidName, ServerError, error_message};
+use hierlock_engine::{InvalidName, ServerError, error_message};
 
 /// Mirrors `sql`. A URL may contain a password, so messages name servers by host and port.
 #[derive(Debug, thiserror::Error)]
@@ -125,30 +125,5 @@ impl Error {
     /// Returns whether the tables cannot be used by this release, so that a retry is useless.
     pub(crate) fn is_unusable_schema(&self) -> bool {
         self.is_not_provisioned() || self.is_newer_schema()
-    }
-}
-
-impl From<ServerError> for Error {
-    fn from(error: ServerError) -> Self {
-        SqlError::Server(error).into()
-    }
-}
-
-impl From<ColumnError> for Error {
-    fn from(ColumnError(source): ColumnError) -> Self {
-        TableError::Failed { doing: "read a column", source }.into()
-    }
-}
-
-impl From<InvalidName> for Error {
-    fn from(error: InvalidName) -> Self {
-        TableError::Name(error).into()
-    }
-}
-
-#[cfg(feature = "_server")]
-impl From<hierlock_engine::AddressError> for Error {
-    fn from(hierlock_engine::AddressError(why): hierlock_engine::AddressError) -> Self {
-        super::UrlError::Server { why }.into()
     }
 }

@@ -82,9 +82,3 @@ pub(crate) enum UrlError {
     #[cfg_attr(target_os = "linux", expect(dead_code, reason = "only for other systems"))]
     NotLinux { url: ServerUrl },
 }
-
-impl From<UrlParameterError> for Error {
-    fn from(error: UrlParameterError) -> Self {
-        UrlError::UnknownParameter(error).into()
-    }
-}

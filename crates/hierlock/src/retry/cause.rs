@@ -168,6 +168,7 @@ impl<E: Deref<Target = dyn StdError + Send + Sync + 'static>> AttemptError<Boxed
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::LockConflict;
 
     #[test]
     fn errors_of_the_driver_itself_are_not_retryable() {
@@ -181,12 +182,8 @@ mod tests {
         #[error("the report failed")]
         struct Outer(#[source] crate::Error);
 
-        let deadlock = crate::Error::deadlock(crate::backend::LockConflict {
-            blocked_on: "u1".parse().unwrap(),
-            wanted: Vec::new(),
-            blocker: crate::Blocker::Holder,
-            sessions: Vec::new(),
-        });
+        let (node, blocker) = ("u1".parse().unwrap(), crate::Blocker::Holder);
+        let deadlock = crate::Error::deadlock(LockConflict::new(node, &[], blocker));
         let boxed: Box<dyn StdError + Send + Sync> = Box::new(Outer(deadlock));
         assert_eq!(boxed.retry_cause(), Some(RetryCause::Deadlock));
         let boxed: Box<dyn StdError + Send + Sync> = "something else".into();
