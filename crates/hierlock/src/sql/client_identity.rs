@@ -60,20 +60,14 @@ impl ClientIdentity {
         if full.len() <= limit {
             return full;
         }
-        let short_host = self.host.split('.').next().unwrap_or_default().to_owned();
-        let mut shorter = Self { host: short_host, ..self.clone() };
-        let mut text = shorter.to_string();
-        if text.len() > limit {
-            shorter.application = None;
-            text = shorter.to_string();
-        }
-        if text.len() > limit {
-            text = format!("{}@{}:{}", cut(&shorter.program), encode(&shorter.host), self.pid);
-        }
-        if text.len() > limit {
-            text = format!("{}@{}:{}", cut(&shorter.program), cut(&shorter.host), self.pid);
-        }
-        text
+        let host = self.host.split('.').next().unwrap_or_default().to_owned();
+        let short_host = Self { host, ..self.clone() };
+        let no_application = Self { application: None, ..short_host.clone() };
+        let Self { program, host, pid, .. } = &no_application;
+        let cut_program = format!("{}@{}:{pid}", cut(program), encode(host));
+        let shortest = format!("{}@{}:{pid}", cut(program), cut(host));
+        let longest_first = [short_host.to_string(), no_application.to_string(), cut_program];
+        longest_first.into_iter().find(|text| text.len() <= limit).unwrap_or(shortest)
     }
 }
 
