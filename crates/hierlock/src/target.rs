@@ -93,19 +93,14 @@ impl Target {
         Self::join(&self.bytes, self.level() + 1, [id])
     }
 
-    /// Returns the level of the node: 0 at the root.
-    pub fn level(&self) -> usize {
-        self.ends().count() - 1
-    }
-
-    /// Returns the IDs from the root to this node.
-    pub fn ids(&self) -> impl Iterator<Item = &str> {
-        ids_of(&self.bytes).map(|id| std::str::from_utf8(id).expect("an ID is made from text"))
-    }
-
-    /// Returns the parent, or `None` for a root.
-    pub fn parent(&self) -> Option<Target> {
-        self.level().checked_sub(1).map(|level| self.ancestor(level))
+    getters! { self:
+        /// Returns the level of the node: 0 at the root.
+        level -> usize = self.ends().count() - 1;
+        /// Returns the IDs from the root to this node.
+        ids -> impl Iterator<Item = &str> = ids_of(&self.bytes)
+            .map(|id| std::str::from_utf8(id).expect("an ID is made from text"));
+        /// Returns the parent, or `None` for a root.
+        parent -> Option<Target> = self.level().checked_sub(1).map(|level| self.ancestor(level));
     }
 
     /// Returns the ancestor at a level; the node itself at its own level or below.

@@ -60,14 +60,11 @@ impl LeaseGuard {
         Self { lease: Some(lease), renewal, task, runtime }
     }
 
-    /// Returns the lease as it was when `keep` was called; [`check_in`](Lease::check_in) can be called on it.
-    pub fn lease(&self) -> &Lease {
-        self.lease.as_ref().expect("the lease is set until the guard is dropped")
-    }
-
-    /// Returns the end of the lease by the database's clock, if it is not renewed again.
-    pub fn expires_at(&self) -> SystemTime {
-        self.renewal.borrow().expires
+    getters! { self:
+        /// Returns the lease as it was when `keep` was called; [`check_in`](Lease::check_in) can be called on it.
+        lease -> &Lease = self.lease.as_ref().expect("the lease is set until the guard is dropped");
+        /// Returns the end of the lease by the database's clock, if it is not renewed again.
+        expires_at -> SystemTime = self.renewal.borrow().expires;
     }
 
     /// Waits until the lease is lost, and returns the reason: a release, for example a forced one, or no renewal in time by
