@@ -266,9 +266,8 @@ impl Acquisition {
         let failed = SCHEMA.failed("write a lease");
         if let Some(acquired_ms) = now {
             let done = connection.execute(&self.insert, values).await.map_err(failed)?;
-            return Ok(
-                (done.rows > 0).then_some(NewRow { token: done.last_insert_id, acquired_ms })
-            );
+            let row = NewRow { token: done.last_insert_id, acquired_ms };
+            return Ok((done.rows > 0).then_some(row));
         }
         let rows = connection.fetch(&self.insert, values).await.map_err(failed)?;
         rows.first().map(NewRow::read).transpose()

@@ -91,12 +91,9 @@ impl Table {
             Entry::Occupied(mut entry) => entry.get_mut().node.try_take(step.mode, step.held),
             Entry::Vacant(entry) => {
                 debug_assert!(step.held.is_none(), "a conversion of a node without a holder");
+                let target = steps.target(step).clone();
                 let node = Node::held(step.mode, step.end);
-                entry.insert(NodeEntry {
-                    hash: step.slot,
-                    target: steps.target(step).clone(),
-                    node,
-                });
+                entry.insert(NodeEntry { hash: step.slot, target, node });
                 true
             }
         }

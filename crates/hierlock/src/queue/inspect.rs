@@ -59,10 +59,8 @@ impl Queue {
     /// Counts the jobs of this queue by state.
     pub async fn stats(&self) -> Result<QueueStats> {
         let stats = stats(self.database(), Some(self.name())).await?.pop();
-        Ok(stats.unwrap_or_else(|| QueueStats {
-            queue: self.name().to_owned(),
-            ..QueueStats::default()
-        }))
+        let empty = || QueueStats { queue: self.name().to_owned(), ..QueueStats::default() };
+        Ok(stats.unwrap_or_else(empty))
     }
 
     /// Counts the jobs of all queues in a database that have jobs, sorted by name.

@@ -96,7 +96,7 @@ impl Scheme {
     /// Returns the statement that creates the lock table. Advisory keys have none.
     pub(crate) fn create_rows(&self) -> Option<String> {
         let (table, fence) = (self.quoted_table(), self.fence());
-        let (numbers, bytes, engine) = match self.dialect {
+        let ([level, bucket], bytes, engine) = match self.dialect {
             Dialect::Postgres => (["SMALLINT", "INT"], "BYTEA", ""),
             // The longest key: eight IDs of 255 bytes, each after its length, and the level.
             _ => (["TINYINT UNSIGNED", "INT UNSIGNED"], "VARBINARY(2100)", " ENGINE = InnoDB"),
@@ -104,9 +104,8 @@ impl Scheme {
         let columns = match self.strategy {
             Strategy::Advisory => return None,
             Strategy::Striped => format!(
-                "level {} NOT NULL, bucket {} NOT NULL, {fence} BOOLEAN, \
-                 PRIMARY KEY (level, bucket)",
-                numbers[0], numbers[1]
+                "level {level} NOT NULL, bucket {bucket} NOT NULL, {fence} BOOLEAN, \
+                 PRIMARY KEY (level, bucket)"
             ),
             _ => format!("lock_key {bytes} NOT NULL PRIMARY KEY"),
         };

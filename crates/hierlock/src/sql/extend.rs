@@ -141,9 +141,8 @@ impl Acquirer {
                 Ok(()) => self.entry.with(|record| record.take(&self.plan, step)),
                 // A deadlock with an ALTER TABLE that waits for the hold. The hold's transaction is gone.
                 Err(AcquireError::Deadlock(_)) => {
-                    return Err(AcquireError::HoldLost(
-                        "the server has ended its transaction as the victim of a deadlock",
-                    ));
+                    let why = "the server has ended its transaction as the victim of a deadlock";
+                    return Err(AcquireError::HoldLost(why));
                 }
                 Err(why) => return Err(self.out_of_order_if_waiting(why)),
             }

@@ -130,15 +130,14 @@ impl Schema {
 
 /// Returns the query for the number of these tables that a statement would find.
 fn count_tables(driver: Driver, tables: &[&str]) -> String {
+    let list = list(tables);
     match driver {
         Driver::Mysql => format!(
             "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND \
-             TABLE_NAME IN ({})",
-            list(tables)
+             TABLE_NAME IN ({list})"
         ),
         Driver::Postgres => count_names("to_regclass", tables),
         Driver::Sqlite => {
-            let list = list(tables);
             format!("SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name IN ({list})")
         }
     }

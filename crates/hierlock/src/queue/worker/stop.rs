@@ -106,10 +106,7 @@ mod tests {
         stop.send();
         assert_eq!((hang(started).await, sent.elapsed()), (None, grace));
         assert_eq!((hang(sent + grace).await, sent.elapsed()), (None, 2 * grace));
-        assert_eq!(
-            stop.limit(grace, started, ready(7)).await,
-            Some(7),
-            "ready work must return its result"
-        );
+        let result = stop.limit(grace, started, ready(7)).await;
+        assert_eq!(result, Some(7), "ready work must return its result");
     }
 }

@@ -52,12 +52,8 @@ impl Chunks {
         self.levels as u64 * u64::from(self.buckets.1 - self.buckets.0)
     }
 
-    fn per_level(&self) -> usize {
-        (self.buckets.1 - self.buckets.0).div_ceil(self.size) as usize
-    }
-
     pub(super) fn get(&self, number: usize) -> Option<RowRange> {
-        let per_level = self.per_level();
+        let per_level = (self.buckets.1 - self.buckets.0).div_ceil(self.size) as usize;
         let level = number.checked_div(per_level).filter(|level| *level < self.levels)?;
         let first = self.buckets.0 + (number % per_level) as u32 * self.size;
         let last = first.saturating_add(self.size - 1).min(self.buckets.1 - 1);

@@ -47,9 +47,8 @@ impl Provision {
         // A count in the URL must be the old or the new one.
         let (old, asked) = (stored.buckets, self.scheme.buckets.count());
         if !self.follows && asked != old && asked != new.count() {
-            return Err(LockTableError::Unusable(
-                self.scheme.difference(&stored).unwrap_or_default(),
-            ));
+            let why = self.scheme.difference(&stored).unwrap_or_default();
+            return Err(LockTableError::Unusable(why));
         }
         let to = self.with_buckets(new);
         let changed =
