@@ -69,22 +69,19 @@ impl Target {
         bucket_of(self.bytes(), buckets)
     }
 
-    /// Returns the FNV-1a hash (64 bit) of the key text: the advisory key on PostgreSQL.
-    pub fn key_hash(&self) -> u64 {
-        key_hash_of(self.bytes())
-    }
-
-    /// Returns the byte offset of this node in a lock file: its level in the upper bits, then
-    /// [`key_hash`](Self::key_hash) folded to 60 bits. Never negative as a signed offset.
-    ///
-    /// ```
-    /// # use hierlock::Target;
-    /// let offset = Target::account("u1", "a1")?.file_offset();
-    /// assert_eq!(offset >> 60, 1);
-    /// # Ok::<(), hierlock::Error>(())
-    /// ```
-    pub fn file_offset(&self) -> u64 {
-        file_offset_of(self.bytes())
+    getters! { self:
+        /// Returns the FNV-1a hash (64 bit) of the key text: the advisory key on PostgreSQL.
+        key_hash -> u64 = key_hash_of(self.bytes());
+        /// Returns the byte offset of this node in a lock file: its level in the upper bits, then
+        /// [`key_hash`](Self::key_hash) folded to 60 bits. Never negative as a signed offset.
+        ///
+        /// ```
+        /// # use hierlock::Target;
+        /// let offset = Target::account("u1", "a1")?.file_offset();
+        /// assert_eq!(offset >> 60, 1);
+        /// # Ok::<(), hierlock::Error>(())
+        /// ```
+        file_offset -> u64 = file_offset_of(self.bytes());
     }
 }
 

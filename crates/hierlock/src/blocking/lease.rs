@@ -81,14 +81,11 @@ impl Lease {
 pub struct LeaseGuard(lease::LeaseGuard);
 
 impl LeaseGuard {
-    /// See [`crate::lease::Lease::token`].
-    pub fn token(&self) -> i64 {
-        self.0.lease().token()
-    }
-
-    /// Returns the lease as it was when `keep` was called.
-    pub fn info(&self) -> &LeaseInfo {
-        self.0.lease().info()
+    getters! { self:
+        /// See [`crate::lease::Lease::token`].
+        token -> i64 = self.0.lease().token();
+        /// Returns the lease as it was when `keep` was called.
+        info -> &LeaseInfo = self.0.lease().info();
     }
 
     /// See [`crate::lease::Lease::check_in`].

@@ -121,43 +121,37 @@ impl FileError {
     }
 }
 
-/// Methods that return whether an error is of one kind.
-macro_rules! kind_methods {
-    ($($(#[$doc:meta])* $method:ident: $kind:ident,)*) => {
-        impl Error {
-            $($(#[$doc])*
-            pub fn $method(&self) -> bool {
-                self.kind() == ErrorKind::$kind
-            })*
-        }
-    };
-}
-
-kind_methods! {
-    /// Returns whether the deadline came first.
-    is_timeout: Timeout,
-    /// Returns whether there was a deadlock, or one that would not have been detected was possible.
-    is_deadlock: Deadlock,
-    /// Returns whether a node was not free and the request did not wait.
-    is_would_block: WouldBlock,
-    /// Returns whether a row or a table is missing, or the table is that of an older release.
-    is_not_provisioned: NotProvisioned,
-    /// Returns whether the tables of leases or of queues were upgraded by a newer release of hierlock, so that this one
-    /// cannot use them.
-    is_newer_schema: NewerSchema,
-    /// Returns whether a lock, a lease or the claim of a job is not held any more.
-    is_lost: Lost,
-    /// Returns whether another owner holds a lease of the node.
-    is_held: Held,
-    /// Returns whether the row has another version than expected, because another writer changed it.
-    is_stale: Stale,
-    /// Returns whether the row does not exist.
-    is_missing: Missing,
-    /// Returns whether an argument was invalid: an ID, a path, a mode, a URL, a column.
-    is_usage: Usage,
-}
-
 impl Error {
+    getters! { self:
+        /// Returns whether the deadline came first.
+        is_timeout -> bool = self.kind() == ErrorKind::Timeout;
+        /// Returns whether there was a deadlock, or one that would not have been detected was possible.
+        is_deadlock -> bool = self.kind() == ErrorKind::Deadlock;
+        /// Returns whether a node was not free and the request did not wait.
+        is_would_block -> bool = self.kind() == ErrorKind::WouldBlock;
+        /// Returns whether a row or a table is missing, or the table is that of an older release.
+        is_not_provisioned -> bool = self.kind() == ErrorKind::NotProvisioned;
+        /// Returns whether the tables of leases or of queues were upgraded by a newer release of hierlock, so that this one
+        /// cannot use them.
+        is_newer_schema -> bool = self.kind() == ErrorKind::NewerSchema;
+        /// Returns whether a lock, a lease or the claim of a job is not held any more.
+        is_lost -> bool = self.kind() == ErrorKind::Lost;
+        /// Returns whether another owner holds a lease of the node.
+        is_held -> bool = self.kind() == ErrorKind::Held;
+        /// Returns whether the row has another version than expected, because another writer changed it.
+        is_stale -> bool = self.kind() == ErrorKind::Stale;
+        /// Returns whether the row does not exist.
+        is_missing -> bool = self.kind() == ErrorKind::Missing;
+        /// Returns whether an argument was invalid: an ID, a path, a mode, a URL, a column.
+        is_usage -> bool = self.kind() == ErrorKind::Usage;
+        /// Returns the node that was not free, after a timeout, a refusal or a deadlock.
+        blocked_on -> Option<&Target> = self.conflict().map(|conflict| &conflict.blocked_on);
+        /// Returns the blocking sessions that the server reported, after a timeout or a refusal. If a
+        /// [waiter](Blocker::Waiter) blocks, the holders for which it waits are listed too.
+        blocking_sessions -> &[BlockingSession] =
+            self.conflict().map_or(&[], |conflict| &conflict.sessions);
+    }
+
     fn kind(&self) -> ErrorKind {
         match &*self.0 {
             Repr::Target(_) | Repr::Url(_) => ErrorKind::Usage,
@@ -200,17 +194,6 @@ impl Error {
 
     pub(crate) fn conflict(&self) -> Option<&LockConflict> {
         self.lock()?.conflict()
-    }
-
-    /// Returns the node that was not free, after a timeout, a refusal or a deadlock.
-    pub fn blocked_on(&self) -> Option<&Target> {
-        self.conflict().map(|conflict| &conflict.blocked_on)
-    }
-
-    /// Returns the blocking sessions that the server reported, after a timeout or a refusal. If a
-    /// [waiter](Blocker::Waiter) blocks, the holders for which it waits are listed too.
-    pub fn blocking_sessions(&self) -> &[BlockingSession] {
-        self.conflict().map_or(&[], |conflict| &conflict.sessions)
     }
 
     /// Returns whether [the node](Self::blocked_on) is held by another owner, or only waited for by one that came first,

@@ -88,9 +88,11 @@ impl Scheme {
         hierarchy: Hierarchy;
     }
 
-    /// Returns the kind of server.
-    pub fn dialect(&self) -> Dialect {
-        self.dialect
+    getters! { self:
+        /// Returns the kind of server.
+        dialect -> Dialect = self.dialect;
+        /// Returns the name of the lock table.
+        rows_table -> &str = self.table.as_deref().unwrap_or(self.strategy.default_table());
     }
 
     /// Returns the kind of slots that nodes map to.
@@ -128,11 +130,6 @@ impl Scheme {
         let LockStatement { sql, rows, .. } =
             self.take(&steps, None, LockWaitPolicy::Wait, ValueForm::Text);
         (sql, rows)
-    }
-
-    /// Returns the name of the lock table.
-    pub fn rows_table(&self) -> &str {
-        self.table.as_deref().unwrap_or(self.strategy.default_table())
     }
 
     /// Returns the lock table for a statement. A table that is not a default is quoted, since it may be a reserved word.
