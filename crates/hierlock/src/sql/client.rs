@@ -9,58 +9,46 @@ use crate::{Buckets, Builder, Guard, Hierlock, Request, Result, SlotMode, Target
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Defines methods of [`Builder`] that set an option of the server.
-macro_rules! server_options {
-    ($($(#[$attribute:meta])* $name:ident($type:ty) => $field:ident;)*) => {
-        impl Builder {
-            $($(#[$attribute])*
-            pub fn $name(mut self, value: $type) -> Self {
-                self.options.$field = Some(value.into());
-                self
-            })*
-        }
-    };
-}
-
-server_options! {
-    /// Sets how nodes map to slots. By default advisory keys on PostgreSQL, and striped rows on other servers. In a URL:
-    /// `strategy`.
-    strategy(Strategy) => strategy;
-    /// Sets the number of buckets of a level. By default that of the lock table; connecting fails if the two differ. In a
-    /// URL: `buckets`.
-    buckets(Buckets) => buckets;
-    /// Sets the lock table. Locks in different tables are independent of each other. In a URL: `table`.
-    table(impl Into<String>) => table;
-    /// Sets the number of holds at a time, each on its own connection. By default 10. In a URL: `connections`.
-    connections(usize) => connections;
-    /// Sets the interval of the check that the sessions of holds are alive. By default a second. In a URL:
-    /// `keep_alive_ms`.
-    keep_alive(Duration) => keep_alive_ms;
-    /// Sets the limit for answers of the server to statements that wait for no lock. By default 5 seconds. In a URL:
-    /// `silence_ms`.
-    answer_timeout(Duration) => silence_ms;
-    /// Sets the time after which the server ends the sessions of a silent client, and releases their locks. By default
-    /// hours, or never. At least three times [`keep_alive`](Self::keep_alive). In a URL: `client_silence_ms`.
-    client_silence(Duration) => client_silence_ms;
-    /// Sets how long an acquire without a deadline waits for a server that does not answer. By default a minute. With zero
-    /// no acquire waits for that. In a URL: `reconnect_ms`.
-    reconnect(Duration) => reconnect_ms;
-    /// Sets InnoDB's own lock wait timeout, after which hierlock starts the wait again. By default never. In a URL:
-    /// `lock_wait_timeout`.
-    lock_wait_timeout(Duration) => lock_wait_timeout;
-    /// Sets the name of the application, which the server shows for its sessions: see
-    /// [`ClientIdentity`](super::ClientIdentity). In a URL: `application`.
-    application(impl Into<String>) => application;
-    /// Sets the name of the program, which the server shows for its sessions. By default its file name.
-    program(impl Into<String>) => program;
-    /// Sets whether advisory keys belong to a transaction or a session. In a URL: `scope`.
-    scope(Scope) => scope;
-    /// Sets whether connecting tests that locks exclude each other on this server, and fails if they do not: see
-    /// [`Hierlock::check_exclusion`]. By default false. In a URL: `check_exclusion=true`.
-    check_exclusion(bool) => check_exclusion;
-}
-
 impl Builder {
+    setters! {
+        /// Sets how nodes map to slots. By default advisory keys on PostgreSQL, and striped rows on other servers. In a
+        /// URL: `strategy`.
+        strategy(strategy: Strategy) => options.strategy: Some(strategy);
+        /// Sets the number of buckets of a level. By default that of the lock table; connecting fails if the two
+        /// differ. In a URL: `buckets`.
+        buckets(buckets: Buckets) => options.buckets: Some(buckets);
+        /// Sets the lock table. Locks in different tables are independent of each other. In a URL: `table`.
+        table(table: impl Into<String>) => options.table: Some(table.into());
+        /// Sets the number of holds at a time, each on its own connection. By default 10. In a URL: `connections`.
+        connections(connections: usize) => options.connections: Some(connections);
+        /// Sets the interval of the check that the sessions of holds are alive. By default a second. In a URL:
+        /// `keep_alive_ms`.
+        keep_alive(interval: Duration) => options.keep_alive_ms: Some(interval);
+        /// Sets the limit for answers of the server to statements that wait for no lock. By default 5 seconds. In a
+        /// URL: `silence_ms`.
+        answer_timeout(timeout: Duration) => options.silence_ms: Some(timeout);
+        /// Sets the time after which the server ends the sessions of a silent client, and releases their locks. By
+        /// default hours, or never. At least three times [`keep_alive`](Self::keep_alive). In a URL:
+        /// `client_silence_ms`.
+        client_silence(limit: Duration) => options.client_silence_ms: Some(limit);
+        /// Sets how long an acquire without a deadline waits for a server that does not answer. By default a minute.
+        /// With zero no acquire waits for that. In a URL: `reconnect_ms`.
+        reconnect(limit: Duration) => options.reconnect_ms: Some(limit);
+        /// Sets InnoDB's own lock wait timeout, after which hierlock starts the wait again. By default never. In a URL:
+        /// `lock_wait_timeout`.
+        lock_wait_timeout(timeout: Duration) => options.lock_wait_timeout: Some(timeout);
+        /// Sets the name of the application, which the server shows for its sessions: see
+        /// [`ClientIdentity`](super::ClientIdentity). In a URL: `application`.
+        application(application: impl Into<String>) => options.application: Some(application.into());
+        /// Sets the name of the program, which the server shows for its sessions. By default its file name.
+        program(program: impl Into<String>) => options.program: Some(program.into());
+        /// Sets whether advisory keys belong to a transaction or a session. In a URL: `scope`.
+        scope(scope: Scope) => options.scope: Some(scope);
+        /// Sets whether connecting tests that locks exclude each other on this server, and fails if they do not: see
+        /// [`Hierlock::check_exclusion`]. By default false. In a URL: `check_exclusion=true`.
+        check_exclusion(check: bool) => options.check_exclusion: Some(check);
+    }
+
     /// Opens the URL of a server, for locks in transactions: see [`Hierlock::connect_sql`].
     ///
     /// # Errors
