@@ -124,6 +124,19 @@ impl<B: Backend> Hierlock<B> {
         hierarchy -> &Hierarchy = self.backend.hierarchy();
         /// Returns warnings about the server, for example that the nodes of its cluster do not share their locks.
         warnings -> &[String] = self.backend.warnings();
+        /// Returns all holders and waiters of this process, oldest first: their nodes, their age, and their blockers.
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
+        /// # use hierlock::{Hierlock, Target};
+        /// let locks = Hierlock::connect("memory:").await?;
+        /// let guard = locks.request(Target::user("u1")?).named("nightly batch").acquire().await?;
+        /// let holders = locks.holders();
+        /// assert_eq!(holders[0].name.as_deref(), Some("nightly batch"));
+        /// assert_eq!(holders[0].id, guard.id());
+        /// # Ok(()) }
+        /// ```
+        holders -> Vec<Holder> = self.backend.holders();
     }
 
     /// Locks a node exclusively and waits without a limit. If the server restarts meanwhile, reconnects: by default for
@@ -227,21 +240,5 @@ impl<B: Backend> Hierlock<B> {
     /// Can be dropped and called again.
     pub async fn close(&self, limit: Duration) -> Result<()> {
         self.backend.close(limit).await
-    }
-
-    /// Returns all holders and waiters of this process, oldest first: their nodes, their age, and their blockers.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> hierlock::Result<()> {
-    /// # use hierlock::{Hierlock, Target};
-    /// let locks = Hierlock::connect("memory:").await?;
-    /// let guard = locks.request(Target::user("u1")?).named("nightly batch").acquire().await?;
-    /// let holders = locks.holders();
-    /// assert_eq!(holders[0].name.as_deref(), Some("nightly batch"));
-    /// assert_eq!(holders[0].id, guard.id());
-    /// # Ok(()) }
-    /// ```
-    pub fn holders(&self) -> Vec<Holder> {
-        self.backend.holders()
     }
 }

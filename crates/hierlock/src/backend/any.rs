@@ -85,9 +85,7 @@ impl Backend for AnyBackend {
             }
             // Boxed, so that the future of an acquire in memory stays small.
             #[cfg(feature = "_server")]
-            AnyBackend::Sql(backend) => {
-                Box::pin(backend.acquire(request)).await.map(|hold| AnyHold::Sql(Box::new(hold)))
-            }
+            AnyBackend::Sql(backend) => Box::pin(backend.acquire(request)).await.map(AnyHold::from),
         }
     }
 

@@ -1,16 +1,12 @@
 //! Blocking versions of the client, its requests and its guards.
 
-#[cfg(feature = "_server")]
-use super::Transaction;
 use super::{forward, wait_at_most, wait_for};
-#[cfg(feature = "_server")]
-use crate::backend::SqlBackend;
 use crate::backend::{AnyBackend, AnyHold, Backend, FencingHold, Hold};
-#[cfg(feature = "_server")]
-use crate::sql::Exclusion;
 use crate::{Builder, Error, Hierarchy, Holder, Mode, Plan, Result, SlotMode, Statistics, Target};
 use std::collections::BTreeMap;
 use std::time::Duration;
+#[cfg(feature = "_server")]
+use {super::Transaction, crate::backend::SqlBackend, crate::sql::Exclusion};
 
 /// Blocking version of [`crate::Hierlock`].
 #[derive(Debug)]

@@ -45,9 +45,8 @@ fn statements(driver: Driver) -> Vec<String> {
     );
     // MySQL has no CREATE INDEX IF NOT EXISTS, PostgreSQL and SQLite no indexes within a table.
     if driver == Driver::Mysql {
-        let indexes =
-            INDEXES.map(|(unique, name, columns)| format!(", {unique}KEY {name} ({columns})"));
-        let indexes = indexes.concat();
+        let index = |(unique, name, columns)| format!(", {unique}KEY {name} ({columns})");
+        let indexes = INDEXES.map(index).concat();
         return vec![format!("CREATE TABLE IF NOT EXISTS hier_jobs ({columns}{indexes}){options}")];
     }
     let table = format!("CREATE TABLE IF NOT EXISTS hier_jobs ({columns}){options}");

@@ -9,7 +9,6 @@ use hierlock_engine::ErrorClass;
 use hierlock_engine::checks::{CHECKS, Finding, ServerFacts};
 use std::time::Duration;
 
-/// The limit for closing the sessions of the checks.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Checks the server of a URL. Creates and changes nothing.

@@ -210,7 +210,6 @@ async fn has_row_table(session: &mut Session, scheme: &Scheme) -> sqlx::Result<b
     }
 }
 
-/// The columns and the key of the table of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RowTable {
     /// The bucket count in the name of the fence column, if there is one.

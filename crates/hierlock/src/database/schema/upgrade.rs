@@ -114,7 +114,6 @@ impl Schema {
         Ok(Ok(()))
     }
 
-    /// Returns whether all tables and functions exist.
     async fn is_complete(self, connection: &mut DatabaseConnection<'_>) -> sqlx::Result<bool> {
         let driver = connection.driver();
         let tables = (self.tables)(driver);

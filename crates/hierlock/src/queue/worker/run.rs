@@ -243,7 +243,6 @@ impl WorkLoop {
         }
     }
 
-    /// Returns whether no job is left, and the worker does not wait for more.
     fn is_finished(&self) -> bool {
         let is_empty = self.running.is_empty() && self.waiting.is_empty() && self.done.is_empty();
         is_empty && (self.is_stopping || self.worker.until_empty && self.found_nothing)
