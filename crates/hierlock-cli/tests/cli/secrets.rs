@@ -68,7 +68,7 @@ const COMMANDS: [(&str, &[&str]); 34] = [
 ];
 
 /// The commands that are called with every form of an address.
-const WITH_ALL: [&str; 7] =
+const COMMANDS_WITH_URL: [&str; 7] =
     ["run", "plan", "provision", "doctor", "lease acquire", "queue work", "lab matrix"];
 
 /// Every variable that holds an address.
@@ -152,8 +152,8 @@ fn search_all(name: &str, rest: &[&str]) {
     let mut tested = addresses();
     if !takes_url {
         tested.truncate(1);
-    } else if !WITH_ALL.contains(&name) {
-        // A URL, a DSN and a list of `key=value`. This command parses addresses like one of `WITH_ALL`.
+    } else if !COMMANDS_WITH_URL.contains(&name) {
+        // A URL, a DSN and a list of `key=value`. This command parses addresses like one of `COMMANDS_WITH_URL`.
         tested = [0, 6, 8].map(|number| tested[number].clone()).to_vec();
     }
     for (number, address) in tested.iter().enumerate() {

@@ -25,14 +25,15 @@ pub(super) const ISOLATION: ServerCheck = setting(
         let Some(ours) = isolation(&facts.session) else { return Some(check.not_reported()) };
         if !ours.replace('-', " ").eq_ignore_ascii_case("read committed") {
             let message = format!("a lock session requested READ COMMITTED and runs at {ours}");
-            return Some(check.problem(message, MUST_SET));
+            return Some(check.problem(message, DIRECT_CONNECTION_ADVICE));
         }
         let default = isolation(&facts.settings).unwrap_or("not reported");
         Some(check.ok(format!("lock sessions run at READ COMMITTED; the default is {default}")))
     },
 );
 
-const MUST_SET: &str = "connect to the server itself: something in between ignores SET SESSION";
+const DIRECT_CONNECTION_ADVICE: &str =
+    "connect to the server itself: something in between ignores SET SESSION";
 
 fn isolation(values: &Values) -> Option<&str> {
     let names = ["transaction_isolation", "tx_isolation", "default_transaction_isolation"];
@@ -53,7 +54,7 @@ pub(super) const LOCK_WAIT_TIMEOUT: ServerCheck = setting(
         if let Some(ours) = facts.refused_setting(name) {
             let message =
                 format!("the server ends waits of lock sessions after {ours} {unit} ({name})");
-            return Some(check.warning(message, MUST_SET));
+            return Some(check.warning(message, DIRECT_CONNECTION_ADVICE));
         }
         let limit = if default == 0 { "none".to_owned() } else { format!("{default} {unit}") };
         Some(check.ok(format!("lock sessions set their own; the server's {name} is {limit}")))
@@ -157,7 +158,7 @@ pub(super) const IDLE_TRANSACTION_TIMEOUT: ServerCheck = setting(
         let Some(default) = facts.settings.number(name) else { return Some(check.not_reported()) };
         Some(if let Some(ours) = facts.refused_setting(name) {
             let message = format!("lock sessions are ended after {ours} ms ({name})");
-            check.problem(message, MUST_SET)
+            check.problem(message, DIRECT_CONNECTION_ADVICE)
         } else if default != 0 && default < SHORT_IDLE_TRANSACTION_MS {
             check.warning(
                 format!(
@@ -187,7 +188,7 @@ pub(super) const IDLE_TIMEOUT: ServerCheck = setting(
         let default = facts.settings.number(name)?;
         Some(if let Some(ours) = facts.refused_setting(name) {
             let message = format!("lock sessions are closed after {ours} {unit} ({name})");
-            check.problem(message, MUST_SET)
+            check.problem(message, DIRECT_CONNECTION_ADVICE)
         } else if default != 0 && default < short {
             check.warning(
                 format!("{name} is {default} {unit}: lock sessions set their own, other connections do not"),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// The beginnings of InnoDB lines about transactions.
-const BEGINNINGS: [&str; 18] = [
+const LINE_PREFIXES: [&str; 18] = [
     "*** (",
     "*** TRANSACTION:",
     "*** WE ROLL BACK",
@@ -63,7 +63,7 @@ pub(super) fn lines(text: &str) -> Vec<PastedLine<'_>> {
     let mut last_prefix = String::new();
     for raw in text.lines() {
         // `mysql -e` prints the whole text on one line.
-        if raw.contains("\\n") && BEGINNINGS.iter().any(|begin| raw.contains(begin)) {
+        if raw.contains("\\n") && LINE_PREFIXES.iter().any(|begin| raw.contains(begin)) {
             let whole = raw.replace("\\n", "\n").replace("\\t", "\t").replace("\\\\", "\\");
             let line = |line: &str| clean(Cow::Owned(line.trim_end().to_owned()), "");
             lines.extend(whole.lines().map(line));
@@ -104,7 +104,7 @@ fn is_innodb_line(line: &str) -> bool {
         Some("TRANSACTION") => line.contains(", ACTIVE") || line.contains(", not started"),
         Some("TRANSACTIONS") => line.trim_end() == "TRANSACTIONS",
         Some("LOCK") => line.contains(" lock struct(s)"),
-        _ => BEGINNINGS.iter().any(|begin| line.starts_with(begin)),
+        _ => LINE_PREFIXES.iter().any(|begin| line.starts_with(begin)),
     };
     is_known || is_field(line)
 }
@@ -121,7 +121,7 @@ fn is_field(line: &str) -> bool {
 
 /// Finds the start of the InnoDB line. `last_prefix` is the prefix of the ` thread id ` line above.
 fn clean<'a>(text: Cow<'a, str>, last_prefix: &str) -> PastedLine<'a> {
-    let starts = BEGINNINGS.iter().filter_map(|begin| text.find(begin));
+    let starts = LINE_PREFIXES.iter().filter_map(|begin| text.find(begin));
     let start = starts.filter(|at| is_prefix(&text[..*at]) && is_innodb_line(&text[*at..])).min();
     // Any other line is a statement, or empty.
     let start = start.or_else(|| field_start(&text));

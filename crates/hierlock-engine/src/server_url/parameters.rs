@@ -24,7 +24,7 @@ const SERVERS: &[Driver] = &[Driver::Mysql, Driver::Postgres];
 const SQLITE: &[Driver] = &[Driver::Sqlite];
 
 /// The parameters that sqlx reads in URLs of these drivers and that never contain a secret, so they may be printed.
-const HARMLESS: &[(&[Driver], &[&str])] = &[
+const PUBLIC_PARAMETERS: &[(&[Driver], &[&str])] = &[
     (SERVERS, &["sslmode", "ssl-mode"]),
     (MYSQL, &["charset", "collation", "socket", "timezone", "time-zone"]),
     (POSTGRES, &["host", "hostaddr", "port", "dbname", "user", "application_name"]),
@@ -33,7 +33,7 @@ const HARMLESS: &[(&[Driver], &[&str])] = &[
 ];
 
 /// The other parameters that sqlx reads. They may contain a secret. PostgreSQL also has `options[NAME]`.
-const MAYBE_SECRET: &[(&[Driver], &[&str])] = &[
+const SECRET_PARAMETERS: &[(&[Driver], &[&str])] = &[
     (MYSQL, &["sslca"]),
     (SERVERS, &["ssl-ca"]),
     (POSTGRES, &["sslrootcert", "ssl-root-cert"]),
@@ -43,11 +43,12 @@ const MAYBE_SECRET: &[(&[Driver], &[&str])] = &[
 ];
 
 pub(super) fn is_harmless(name: &str) -> bool {
-    LOCK_PARAMETERS.contains(&name) || HARMLESS.iter().any(|(_, names)| names.contains(&name))
+    LOCK_PARAMETERS.contains(&name)
+        || PUBLIC_PARAMETERS.iter().any(|(_, names)| names.contains(&name))
 }
 
 fn names_of(driver: Driver) -> impl Iterator<Item = &'static str> {
-    let all = HARMLESS.iter().chain(MAYBE_SECRET);
+    let all = PUBLIC_PARAMETERS.iter().chain(SECRET_PARAMETERS);
     all.filter(move |(drivers, _)| drivers.contains(&driver)).flat_map(|(_, names)| *names).copied()
 }
 

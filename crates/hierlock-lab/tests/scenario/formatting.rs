@@ -24,7 +24,7 @@ pub(crate) fn meaning(scenario: &Arc<Scenario>) -> String {
     format!("{} {} {:?} {:?} {} {cases:#?}", s.title, s.why, s.seeds, s.anomaly, s.advice)
 }
 
-const UNTIDY: &str = "
+const UNFORMATTED: &str = "
 
 # Title
 #   why
@@ -74,7 +74,7 @@ advice:
 ";
 
 pub(crate) fn untidy() -> String {
-    UNTIDY
+    UNFORMATTED
         .replace("\n= rows", "\n  = [b] rows")
         .replace("\nanomaly\n", "\n")
         .replace("seed:004", "anomaly:   G1a   dirty\nseed:004")

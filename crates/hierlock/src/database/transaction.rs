@@ -87,9 +87,9 @@ impl Transaction {
         sql: &str,
         values: impl IntoIterator<Item = Value>,
     ) -> Result<u64> {
-        const DOING: &str = "run a statement";
-        let done = self.usable_connection(DOING)?.execute(sql, values).await;
-        Ok(done.map_err(failed(DOING))?.rows)
+        const OPERATION: &str = "run a statement";
+        let done = self.usable_connection(OPERATION)?.execute(sql, values).await;
+        Ok(done.map_err(failed(OPERATION))?.rows)
     }
 
     /// Runs a statement and returns its rows, as [`execute`](Self::execute) does.
@@ -98,14 +98,14 @@ impl Transaction {
         sql: &str,
         values: impl IntoIterator<Item = Value>,
     ) -> Result<Vec<Row>> {
-        const DOING: &str = "run a query";
-        self.usable_connection(DOING)?.fetch(sql, values).await.map_err(failed(DOING))
+        const OPERATION: &str = "run a query";
+        self.usable_connection(OPERATION)?.fetch(sql, values).await.map_err(failed(OPERATION))
     }
 
     /// Runs statements without values, separated by semicolons.
     pub async fn run(&mut self, sql: &str) -> Result<()> {
-        const DOING: &str = "run statements";
-        self.usable_connection(DOING)?.run(sql).await.map_err(failed(DOING))
+        const OPERATION: &str = "run statements";
+        self.usable_connection(OPERATION)?.run(sql).await.map_err(failed(OPERATION))
     }
 
     /// Commits the transaction. If this fails or is dropped, the transaction may or may not be committed.

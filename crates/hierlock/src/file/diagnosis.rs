@@ -31,7 +31,7 @@ const EXCLUSION: Check = Check {
     why: "it is what locks are for; some file systems accept them and do nothing",
 };
 
-const ANOTHER_PLACE: &str = "put the lock file on a local file system that has such locks";
+const LOCAL_FILE_ADVICE: &str = "put the lock file on a local file system that has such locks";
 
 pub(crate) fn diagnose(path: &Path) -> Result<Vec<Finding>> {
     let path = std::path::absolute(path).map_err(FileError::io("resolve the path", path))?;
@@ -46,7 +46,7 @@ pub(crate) fn diagnose(path: &Path) -> Result<Vec<Finding>> {
     };
     let exclusion = match files {
         Ok(files) => check_exclusion(&files),
-        Err(error) if exists => EXCLUSION.problem(error.to_string(), ANOTHER_PLACE),
+        Err(error) if exists => EXCLUSION.problem(error.to_string(), LOCAL_FILE_ADVICE),
         // Not every file system supports O_TMPFILE.
         Err(_) => EXCLUSION.skipped("there is no lock file yet; the first client makes it"),
     };
@@ -126,10 +126,10 @@ fn check_exclusion([first, second]: &[LockFile; 2]) -> Finding {
         }
         Ok(Some(false)) => EXCLUSION.problem(
             "locks do not exclude here: two descriptors locked the same byte",
-            ANOTHER_PLACE,
+            LOCAL_FILE_ADVICE,
         ),
         Ok(None) => EXCLUSION.skipped("no byte was free"),
-        Err(error) => EXCLUSION.problem(error.to_string(), ANOTHER_PLACE),
+        Err(error) => EXCLUSION.problem(error.to_string(), LOCAL_FILE_ADVICE),
     }
 }
 

@@ -106,7 +106,7 @@ impl Lease {
 impl Leases {
     /// Renews a lease and returns its new end in milliseconds, or `None` if it is not held.
     async fn extend_row(&self, token: i64) -> Result<Option<i64>> {
-        const DOING: &str = "renew a lease";
+        const OPERATION: &str = "renew a lease";
         let (database, driver) = (self.database(), self.database().driver());
         let now = driver.now_ms();
         let update = |expires: String| {
@@ -118,11 +118,11 @@ impl Leases {
         if driver == Driver::Mysql {
             // The argument of LAST_INSERT_ID is returned with the result, without another round trip.
             let sql = update(format!("LAST_INSERT_ID({now} + ttl_ms)"));
-            let done = database.execute(SCHEMA.failed(DOING), &sql, &token).await?;
+            let done = database.execute(SCHEMA.failed(OPERATION), &sql, &token).await?;
             return Ok((done.rows > 0).then_some(done.last_insert_id));
         }
         let sql = update(format!("{now} + ttl_ms")) + " RETURNING expires_ms";
-        let rows = database.fetch(SCHEMA.failed(DOING), &sql, &token).await?;
+        let rows = database.fetch(SCHEMA.failed(OPERATION), &sql, &token).await?;
         Ok(rows.first().map(|row| row.int(0)).transpose()?)
     }
 }

@@ -57,14 +57,14 @@ impl Queue {
     }
 
     async fn claim_now(&self, worker: &str, most: usize, lease: i64) -> Result<Vec<ClaimedJob>> {
-        const DOING: &str = "claim jobs";
+        const OPERATION: &str = "claim jobs";
         let owned_until = Instant::now() + Duration::from_millis(lease.unsigned_abs());
         let rows = if self.database().driver() == Driver::Postgres {
             let sql = format!("SELECT id, claim{CLAIM_COLUMNS} FROM hier_jobs_claim(?, ?, ?, ?)");
             let values = [self.name().into(), worker.into(), (most as i64).into(), lease.into()];
-            self.database().fetch(SCHEMA.failed(DOING), &sql, &values).await?
+            self.database().fetch(SCHEMA.failed(OPERATION), &sql, &values).await?
         } else {
-            claim_update(self.name(), worker, most, lease).run(self.database(), DOING).await?
+            claim_update(self.name(), worker, most, lease).run(self.database(), OPERATION).await?
         };
         let claimed = rows.iter().map(|row| ClaimedJob::read(self, worker, owned_until, row));
         let mut claimed = claimed.collect::<Result<Vec<_>>>()?;

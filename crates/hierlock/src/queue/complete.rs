@@ -7,7 +7,7 @@ use super::{BATCH, Queue, ids};
 use crate::database::{AnyTransaction, Driver, Value, diagnose_schema};
 use crate::error::Result;
 
-const DOING: &str = "complete jobs";
+const OPERATION: &str = "complete jobs";
 
 /// Deletes one job if it has this claim, on engines without DELETE … RETURNING.
 const DELETE_ONE: &str = "DELETE FROM hier_jobs WHERE id = ? AND claim = ? AND state = 2";
@@ -79,7 +79,7 @@ impl Queue {
         let driver = self.database().driver();
         if driver != Driver::Mysql {
             let (sql, values) = delete_returning(driver, claims);
-            return ids(&self.database().fetch(SCHEMA.failed(DOING), &sql, &values).await?);
+            return ids(&self.database().fetch(SCHEMA.failed(OPERATION), &sql, &values).await?);
         }
         // MySQL returns only the number of deleted rows. If that is not all, the jobs are deleted one by one.
         if self.delete_all_or_none(claims).await? {
@@ -97,17 +97,18 @@ impl Queue {
     async fn delete_all_or_none(&self, claims: &[(i64, i64)]) -> Result<bool> {
         if let [(id, claim)] = claims {
             let values = [(*id).into(), (*claim).into()];
-            let done = self.database().execute(SCHEMA.failed(DOING), DELETE_ONE, &values).await?;
+            let done =
+                self.database().execute(SCHEMA.failed(OPERATION), DELETE_ONE, &values).await?;
             return Ok(done.rows == 1);
         }
         let (_, from) = claimed_rows(Driver::Mysql, claims);
         let sql = format!("DELETE j {from}");
         let done = self.database().send(async |mut lent| {
             let mut connection = lent.connection();
-            let deleted = connection.begin_packet(&sql).await.map_err(SCHEMA.failed(DOING))?;
+            let deleted = connection.begin_packet(&sql).await.map_err(SCHEMA.failed(OPERATION))?;
             let is_all = deleted.changed == claims.len() as u64;
             let end = if is_all { "COMMIT" } else { "ROLLBACK" };
-            connection.run(end).await.map_err(SCHEMA.failed(DOING))?;
+            connection.run(end).await.map_err(SCHEMA.failed(OPERATION))?;
             Ok((is_all, lent))
         });
         done.await

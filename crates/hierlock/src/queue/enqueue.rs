@@ -21,7 +21,7 @@ const ROW_RESERVE: usize = 256;
 /// The channel on which PostgreSQL notifies workers of new jobs; the payload is the queue.
 pub(super) const CHANNEL: &str = "hier_jobs";
 
-const DOING: &str = "add jobs";
+const OPERATION: &str = "add jobs";
 
 /// # Errors
 /// Methods that add jobs fail if a job is invalid, or if the caller's transaction is one of another database
@@ -106,7 +106,7 @@ impl Queue {
                 if connection.driver() == Driver::Mysql { " LOCK IN SHARE MODE" } else { "" };
             let sql = format!("SELECT id FROM hier_jobs WHERE queue = ? AND unique_key = ?{lock}");
             let values = [self.name().into(), job.unique_key.clone().into()];
-            let found = connection.fetch(&sql, values).await.map_err(SCHEMA.failed(DOING))?;
+            let found = connection.fetch(&sql, values).await.map_err(SCHEMA.failed(OPERATION))?;
             if let Some(row) = found.first() {
                 return Ok(EnqueueOutcome::Duplicate(row.int(0)?));
             }
@@ -139,7 +139,7 @@ impl Queue {
              max_attempts, claim, created_ms) VALUES {rows}{end}"
         );
         if driver != Driver::Mysql {
-            let rows = connection.fetch(&sql, values).await.map_err(SCHEMA.failed(DOING))?;
+            let rows = connection.fetch(&sql, values).await.map_err(SCHEMA.failed(OPERATION))?;
             return ids(&rows);
         }
         match connection.execute(&sql, values).await {
@@ -149,7 +149,7 @@ impl Queue {
             }
             // Only this statement is rolled back.
             Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(Vec::new()),
-            Err(error) => Err(SCHEMA.failed(DOING)(error)),
+            Err(error) => Err(SCHEMA.failed(OPERATION)(error)),
         }
     }
 
@@ -188,7 +188,7 @@ async fn max_bytes(connection: &mut DatabaseConnection<'_>, jobs: &[Job]) -> Res
         return Ok(MAX_BYTES);
     }
     let sql = "SELECT CAST(@@max_allowed_packet AS SIGNED)";
-    let rows = connection.fetch(sql, []).await.map_err(SCHEMA.failed(DOING))?;
+    let rows = connection.fetch(sql, []).await.map_err(SCHEMA.failed(OPERATION))?;
     let packet = rows.first().map_or(Ok(i64::MAX), |row| row.int(0))?;
     let most = usize::try_from(packet).unwrap_or(0).saturating_sub(PACKET_RESERVE);
     match jobs.iter().map(|job| job.payload.len()).find(|bytes| *bytes > most) {
@@ -211,6 +211,6 @@ fn chunk_length(jobs: &[Job], max_bytes: usize) -> usize {
 /// replication group.
 async fn id_step(connection: &mut DatabaseConnection<'_>) -> Result<i64> {
     let sql = "SELECT CAST(@@auto_increment_increment AS SIGNED)";
-    let step = connection.fetch(sql, []).await.map_err(SCHEMA.failed(DOING))?;
+    let step = connection.fetch(sql, []).await.map_err(SCHEMA.failed(OPERATION))?;
     Ok(step.first().map_or(Ok(1), |row| row.int(0))?)
 }

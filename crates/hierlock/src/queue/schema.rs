@@ -62,7 +62,7 @@ pub(super) const PLANNER_SETTINGS: [&str; 3] =
     ["enable_seqscan", "enable_bitmapscan", "enable_sort"];
 
 /// The query for the jobs to claim.
-pub(super) const CHOOSE: &str = "SELECT j.id FROM hier_jobs AS j WHERE j.queue = of_queue AND j.state = 0 ORDER BY \
+pub(super) const SELECT_READY_JOBS: &str = "SELECT j.id FROM hier_jobs AS j WHERE j.queue = of_queue AND j.state = 0 ORDER BY \
      j.priority, j.id LIMIT most FOR UPDATE SKIP LOCKED";
 
 /// Returns the functions for claims and completions on PostgreSQL. They are planned once per connection, with the right
@@ -86,7 +86,7 @@ fn functions() -> Vec<String> {
             "hier_jobs_claim(of_queue TEXT, by_worker TEXT, most BIGINT, lease_ms BIGINT) RETURNS SETOF \
              hier_jobs",
             &format!(
-                "DECLARE chosen BIGINT[]; BEGIN chosen := ARRAY({CHOOSE}); RETURN QUERY UPDATE hier_jobs AS j \
+                "DECLARE chosen BIGINT[]; BEGIN chosen := ARRAY({SELECT_READY_JOBS}); RETURN QUERY UPDATE hier_jobs AS j \
                  SET claim = j.claim + 1, state = 2, worker = by_worker, due_ms = {now} + lease_ms \
                  WHERE j.id = ANY(chosen) RETURNING j.*;"
             ),

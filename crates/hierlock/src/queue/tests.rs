@@ -2,7 +2,7 @@
 
 use super::batch_update::{claimed_rows, planner_settings};
 use super::claim::{claim_update, promote_scheduled, return_expired};
-use super::schema::{CHOOSE, JobState};
+use super::schema::{JobState, SELECT_READY_JOBS};
 use super::{BATCH, ClaimedJob, Job, Queue};
 use crate::database::{Database, Driver, Row};
 use hierlock_sandbox::{Engine, Server, on_each_server};
@@ -97,7 +97,7 @@ async fn claims_read_few_rows_by_index(engine: Engine) {
 
 async fn postgres(database: Database) {
     fill(&database).await;
-    let claim = CHOOSE.replace("of_queue", "'b'").replace("most", "20");
+    let claim = SELECT_READY_JOBS.replace("of_queue", "'b'").replace("most", "20");
     let sql = planner_settings() + "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) " + &claim;
     // Without statistics, and with them.
     for analyze in ["", "ANALYZE hier_jobs; "] {

@@ -83,8 +83,9 @@ async fn write_row(
     let label = label.as_str();
     let row = format!("INTO {LABEL_TABLE} (session, label) VALUES (CONNECTION_ID(), '{label}')");
     if session.dialect == Dialect::Mariadb {
-        const AT_ONCE: &str = "SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0";
-        return session.run(&format!("{before}{AT_ONCE} FOR INSERT {row}")).await;
+        const NO_LOCK_WAIT: &str =
+            "SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 0";
+        return session.run(&format!("{before}{NO_LOCK_WAIT} FOR INSERT {row}")).await;
     }
     // MySQL has no hint that sets this variable for one statement.
     let set = |seconds: u32| format!("SET SESSION innodb_lock_wait_timeout = {seconds}");

@@ -4,7 +4,7 @@ use crate::sql::Dialect;
 use hierlock_engine::Session;
 
 /// The number of rows that a recursive table expression may have by default. No chunk has more than its square.
-const THOUSAND: u32 = 1000;
+const MAX_RECURSION: u32 = 1000;
 
 /// The way in which a server generates numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,22 +39,22 @@ impl Series {
             (Series::Recursive, _) => "cte_max_recursion_depth",
             _ => return None,
         };
-        Some(format!("SET SESSION {limit} = {THOUSAND}"))
+        Some(format!("SET SESSION {limit} = {MAX_RECURSION}"))
     }
 
     /// Returns the SELECT of the numbers from `first` to `last`, both included, as the column `x` after other columns.
     pub(super) fn select(self, columns: &str, first: u32, last: u32) -> String {
         match self {
             Series::Recursive => {
-                let thousands = (last - first) / THOUSAND;
-                let below = (last - first).min(THOUSAND - 1);
+                let thousands = (last - first) / MAX_RECURSION;
+                let below = (last - first).min(MAX_RECURSION - 1);
                 let numbers = |name, up_to| {
                     format!(
                         "{name} (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM {name} WHERE n < {up_to})"
                     )
                 };
                 let (high, low) = (numbers("h", thousands), numbers("l", below));
-                let x = format!("{first} + {THOUSAND} * h.n + l.n");
+                let x = format!("{first} + {MAX_RECURSION} * h.n + l.n");
                 // Without a join buffer the numbers come in order.
                 format!(
                     "WITH RECURSIVE {high}, {low} SELECT /*+ NO_BNL(h, l) */ {columns}{x} AS x \
