@@ -245,7 +245,7 @@ async fn builder_options_equal_url_parameters() {
 async fn connect_sql_accepts_only_servers() {
     for url in ["memory:", "file:/nowhere/x.lock"] {
         let error = Hierlock::connect_sql(url).await.unwrap_err();
-        assert!(error.is_usage() && error.to_string().contains("no database"), "{error}");
+        assert!(error.is_usage() && error.to_string().contains("not a database server"), "{error}");
     }
 }
 
