@@ -287,7 +287,7 @@ fn cycles_and_prepared_transactions_are_marked(server: &Sandbox, _: &mut ClientP
     });
     assert_eq!(snapshot["trees"][0]["root"], "cycle");
     let text = locks(server, &[]);
-    assert!(text.contains("these wait for each other"), "{text}");
+    assert!(text.contains("these sessions wait for each other"), "{text}");
     assert!(text.contains(&format!(" behind {}\n", ids[0])), "{text}");
 }
 
