@@ -127,10 +127,10 @@ impl GuessedTable {
         for lock in locks.iter().filter(is_primary) {
             self.add_row(&self.key.clone(), lock, driver);
         }
+        let mut others: Vec<_> = locks.iter().filter(|lock| !is_primary(lock)).collect();
         // The supremum has no values, so the locks on records come first: they decide the columns.
-        let is_supremum = |lock: &&&DeadlockLock| lock.target.record.as_deref() == Some("supremum");
-        let others = || locks.iter().filter(|lock| !is_primary(lock));
-        for lock in others().filter(|lock| !is_supremum(lock)).chain(others().filter(is_supremum)) {
+        others.sort_by_key(|lock| lock.target.record.as_deref() == Some("supremum"));
+        for lock in others {
             self.read_index(lock, &statements, driver);
         }
         for parts in &statements {
