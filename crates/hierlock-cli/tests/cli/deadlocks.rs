@@ -203,7 +203,7 @@ fn a_deadlock_is_drawn_as_the_lab_draws_it() {
     let diagram = ok(&["--mermaid", &dump("mysql-update.txt")]);
     for part in [
         "sequenceDiagram\n",
-        "participant server as mysql\n",
+        "participant server as MySQL\n",
         "A->>server: update accounts set balance = balance + 5 where id = 2\n",
         "Note over A: blocked by B on row 2 of accounts (PRIMARY), X,REC_NOT_GAP\n",
         "Note over B: ☠ deadlock, the victim was B\n",

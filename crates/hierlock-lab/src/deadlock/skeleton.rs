@@ -1,9 +1,10 @@
 //! The steps that lead to the deadlock again: begin, take the locks that the others wait for, then request the locks of
 //! the others.
 
-use super::statement::{StatementParts, one_line};
-use super::tables::{GuessedTable, is_same_value, key_values, quoted};
+use super::statement::{StatementParts, plain_statement};
+use super::tables::{GuessedTable, key_values, quoted_name};
 use super::{driver, locks};
+use crate::lock_history::same_place;
 use crate::observation::{Answer, Failure, FailureKind, Observation, SessionName, SessionWait};
 use crate::place::{Engine, Place};
 use crate::record::{BlockingLock, Deadlock, Record, StepRecord, WaitEdge, WaitEnd};
@@ -125,8 +126,8 @@ impl<'a> DeadlockSkeleton<'a> {
     }
 
     /// Returns the name of the server for texts.
-    fn server_name(&self) -> String {
-        self.dump.dialect.map_or("InnoDB".to_owned(), |dialect| dialect.to_string())
+    pub(crate) fn server_name(&self) -> &'static str {
+        self.dump.dialect.map_or("InnoDB", Dialect::product_name)
     }
 
     fn make_steps(&self) -> Vec<SkeletonStep> {
@@ -177,19 +178,19 @@ impl<'a> DeadlockSkeleton<'a> {
             && wanted.is_some_and(|lock| lock.target.kind == LockKind::Row)
     }
 
-    fn schemas(&self) -> Vec<&str> {
-        locks(self.dump).filter_map(|lock| lock.target.schema.as_deref()).collect()
+    /// Returns a statement of the server as the scenario has it, without schemas.
+    fn plain_statement(&self, sql: &str) -> String {
+        let schemas = locks(self.dump).filter_map(|lock| lock.target.schema.as_deref());
+        plain_statement(self.driver, sql, &schemas.collect::<Vec<_>>())
     }
 
     /// Returns the statement that a member ran when the cycle was closed.
     fn last_statement(&self, member: usize) -> String {
-        let of = &self.dump.members[member];
-        match &of.statement {
-            Some(sql) => one_line(self.driver, sql, &self.schemas()),
-            None => of
-                .wanted
-                .as_ref()
-                .map_or("select 1".to_owned(), |lock| self.lock_statement(lock, member)),
+        let DeadlockMember { statement, wanted, .. } = &self.dump.members[member];
+        match (statement, wanted) {
+            (Some(sql), _) => self.plain_statement(sql),
+            (None, Some(lock)) => self.lock_statement(lock, member),
+            (None, None) => "select 1".to_owned(),
         }
     }
 
@@ -203,14 +204,10 @@ impl<'a> DeadlockSkeleton<'a> {
         let Some(wanted) = &members[waiter].wanted else {
             return Some(self.same_rows_statement(waiter, member));
         };
-        let place = |lock: &DeadlockLock| {
-            let LockTarget { object, index, record, .. } = lock.target.clone();
-            (object, index, record)
-        };
+        let is_same = |lock: &DeadlockLock| same_place(&lock.target, &wanted.target);
         // Without a record in the report it is not known which row is locked.
         let is_known = wanted.target.record.is_some() || wanted.target.kind == LockKind::Table;
-        let is_wanted =
-            |lock: &&DeadlockLock| lock.granted && is_known && place(wanted) == place(lock);
+        let is_wanted = |lock: &&DeadlockLock| lock.granted && is_known && is_same(lock);
         if wanted.target.mode.contains("INSERT_INTENTION")
             && let Some(gap) = self.gap_statement(wanted, [member, waiter])
         {
@@ -222,7 +219,7 @@ impl<'a> DeadlockSkeleton<'a> {
         let is_record = wanted.target.index.is_some() && is_known;
         let own = members[member].wanted.as_ref();
         // If both want the same record, both hold it shared.
-        if is_record && own.is_none_or(|own| place(own) != place(wanted)) {
+        if is_record && !own.is_some_and(is_same) {
             return Some(self.lock_statement(wanted, member));
         }
         Some(self.same_rows_statement(waiter, member))
@@ -237,7 +234,7 @@ impl<'a> DeadlockSkeleton<'a> {
             parts.insert_values.get(at).filter(|value| !value.is_empty()).cloned()
         };
         let value = members.iter().find_map(|member| at_key(&self.statements[*member]))?;
-        let column = quoted(column, self.driver);
+        let column = quoted_name(column, self.driver);
         Some(format!("select * from {} where {column} = {value} for update", table.text))
     }
 
@@ -256,23 +253,20 @@ impl<'a> DeadlockSkeleton<'a> {
         let Some(table) = self.table(&target.object) else { return "select 1".to_owned() };
         let is_shared = target.mode.split(',').next() == Some("S");
         let clause = if is_shared { self.for_share() } else { "for update" };
+        let whole_table = format!("select * from {} {clause}", table.text);
         if target.kind == LockKind::Table {
-            return format!("select * from {} {clause}", table.text);
+            return whole_table;
         }
         let record = target.record.as_deref().filter(|record| *record != "supremum");
         let Some(record) = record else {
-            return self
-                .gap_statement(lock, [member, member])
-                .unwrap_or_else(|| format!("select * from {} {clause}", table.text));
+            return self.gap_statement(lock, [member, member]).unwrap_or(whole_table);
         };
         let index = table.indexes.iter().find(|(index, _)| target.index.as_ref() == Some(index));
         let columns = index.map_or_else(|| table.key.clone(), |(_, column)| vec![column.clone()]);
         let conditions = columns.iter().zip(key_values(record));
-        let conditions = join(
-            conditions.map(|(name, value)| format!("{} = {value}", quoted(name, self.driver))),
-            " and ",
-        );
-        format!("select * from {} where {conditions} {clause}", table.text)
+        let conditions = conditions
+            .map(|(column, value)| format!("{} = {value}", quoted_name(column, self.driver)));
+        format!("select * from {} where {} {clause}", table.text, join(conditions, " and "))
     }
 
     /// Returns a statement that locks the rows of the waiter's statement: the report lists no locks of the holder.
@@ -280,9 +274,8 @@ impl<'a> DeadlockSkeleton<'a> {
         let (parts, own) = (&self.statements[waiter], &self.statements[holder]);
         let wanted = self.dump.members[waiter].wanted.as_ref();
         let Some(table) = &parts.table_text else { return self.last_statement(waiter) };
-        if wanted.is_some_and(|lock| {
-            lock.target.kind == LockKind::Table && self.driver == Driver::Postgres
-        }) {
+        let wants_table = wanted.is_some_and(|lock| lock.target.kind == LockKind::Table);
+        if wants_table && self.driver == Driver::Postgres {
             return format!("lock table {table} in share mode");
         }
         // If both want the same row, both hold it shared.
@@ -291,11 +284,9 @@ impl<'a> DeadlockSkeleton<'a> {
             if is_same && parts.verb != "insert" { self.for_share() } else { "for update" };
         let is_locking = ["update", "delete", "select"].contains(&parts.verb.as_str());
         match &parts.where_text {
-            Some(condition) if is_locking => one_line(
-                self.driver,
-                &format!("select * from {table} where {condition} {clause}"),
-                &self.schemas(),
-            ),
+            Some(condition) if is_locking => {
+                self.plain_statement(&format!("select * from {table} where {condition} {clause}"))
+            }
             None if is_locking => format!("select * from {table} {clause}"),
             _ => self.last_statement(waiter),
         }
@@ -306,56 +297,47 @@ impl<'a> DeadlockSkeleton<'a> {
         let title = "a deadlock that the server has reported".to_owned();
         let scenario = Scenario { name: "deadlock".to_owned(), title, ..Scenario::default() };
         let place = Place { engine: self.engine(), strategy: None };
-        let mut record = Record { server: self.server_name(), ..Record::new(&scenario, place) };
+        let mut record =
+            Record { server: self.server_name().to_owned(), ..Record::new(&scenario, place) };
+        let time = |index: usize| Duration::from_millis(index as u64);
+        let last = self.steps.len().saturating_sub(1);
         for (index, step) in self.steps.iter().enumerate() {
-            let began = Duration::from_millis(index as u64);
             let guess = if step.comment.is_empty() { "" } else { " (a guess)" };
-            let text = format!("{}{guess}", step.text);
-            let mut seen = StepRecord::new(index + 1, member_name(step.member), text, began);
-            seen.seen = self.observation(step);
-            record.steps.push(seen);
+            let (session, text) = (member_name(step.member), format!("{}{guess}", step.text));
+            let (seen, end) = self.observations(step);
+            record.steps.push(StepRecord {
+                seen,
+                ended: end.map(|observation| WaitEnd { observation, at: time(last), during: last }),
+                ..StepRecord::new(index + 1, session, text, time(index))
+            });
         }
-        self.end_waits(&mut record);
+        if let Some(victim) = self.dump.victim.map(member_name) {
+            record.deadlocks.push(Deadlock { step: last, victim, cycle: self.cycle() });
+        }
         record
     }
 
-    fn observation(&self, step: &SkeletonStep) -> Observation {
-        let member = &self.dump.members[step.member];
-        let is_deadlock = step.expected.starts_with("deadlock");
-        if is_deadlock && self.dump.victim == Some(step.member) {
-            return Observation::Failed(Failure::new(FailureKind::Deadlock, "deadlock"));
-        }
+    /// Returns the first observation of a step, and the end of its wait: of the victim's with the deadlock, and of
+    /// those for the victim.
+    fn observations(&self, step: &SkeletonStep) -> (Observation, Option<Observation>) {
+        let done = || Observation::Done(Answer::default());
+        let deadlock = || Observation::Failed(Failure::new(FailureKind::Deadlock, "deadlock"));
+        let (member, victim) = (&self.dump.members[step.member], self.dump.victim);
+        let is_victim = victim == Some(step.member);
         if step.expected.is_empty() {
-            return Observation::Done(Answer::default());
+            return (done(), None);
         }
-        Observation::Blocked(SessionWait {
+        if is_victim && step.expected.starts_with("deadlock") {
+            return (deadlock(), None);
+        }
+        let waits_for_victim = victim.is_some() && member.waits_for == victim;
+        let wait = Observation::Blocked(SessionWait {
             waiter: member_name(step.member),
             blockers: member.waits_for.map(member_name).into_iter().collect(),
             has_outside_blocker: false,
-            target: member.wanted.as_ref().map(|lock| locked_object(&lock.target)),
-        })
-    }
-
-    /// Ends the waits: the victim's with the deadlock, and those of the sessions that waited for the victim.
-    fn end_waits(&self, record: &mut Record) {
-        let (Some(victim), Some(last)) = (self.dump.victim, record.steps.len().checked_sub(1))
-        else {
-            return;
-        };
-        let name = member_name(victim);
-        let at = record.steps[last].began;
-        let waits_for_victim = |step: &StepRecord| matches!(&step.seen, Observation::Blocked(wait) if wait.blockers.contains(&name));
-        for step in &mut record.steps {
-            let observation = match &step.seen {
-                Observation::Blocked(_) if step.session == name => {
-                    Observation::Failed(Failure::new(FailureKind::Deadlock, "deadlock"))
-                }
-                _ if waits_for_victim(step) => Observation::Done(Answer::default()),
-                _ => continue,
-            };
-            step.ended = Some(WaitEnd { observation, at, during: last });
-        }
-        record.deadlocks.push(Deadlock { step: last, victim: name.clone(), cycle: self.cycle() });
+            target: member.wanted.as_ref().map(without_schema),
+        });
+        (wait, if is_victim { Some(deadlock()) } else { waits_for_victim.then(done) })
     }
 
     /// Returns who waits for whom and for what; nothing if the text does not contain the whole cycle.
@@ -364,19 +346,14 @@ impl<'a> DeadlockSkeleton<'a> {
         let edges = cycle.into_iter().filter_map(|index| {
             let member = &self.dump.members[index];
             let holder = member.waits_for?;
-            let wants = member.wanted.as_ref().map(|lock| locked_object(&lock.target));
-            let locks = self.dump.members[holder].held.iter();
+            let wanted = member.wanted.as_ref();
             let is_wanted = |lock: &&DeadlockLock| {
-                member.wanted.as_ref().is_some_and(|wanted| {
-                    let record =
-                        |lock: &DeadlockLock| lock.target.record.clone().unwrap_or_default();
-                    wanted.target.object == lock.target.object
-                        && is_same_value(&record(wanted), &record(lock))
-                })
+                wanted.is_some_and(|wanted| same_place(&wanted.target, &lock.target))
             };
-            let blocking = locks.filter(is_wanted);
+            let blocking = self.dump.members[holder].held.iter().filter(is_wanted);
             let blocking =
-                blocking.map(|lock| BlockingLock::new(locked_object(&lock.target), lock.granted));
+                blocking.map(|lock| BlockingLock::new(without_schema(lock), lock.granted));
+            let wants = wanted.map(without_schema);
             Some(WaitEdge {
                 blocking: blocking.collect(),
                 ..WaitEdge::new(member_name(index), member_name(holder), wants)
@@ -386,7 +363,7 @@ impl<'a> DeadlockSkeleton<'a> {
     }
 }
 
-/// Returns the target without the name of its database: the scenario runs in a database of its own.
-fn locked_object(target: &LockTarget) -> LockTarget {
-    LockTarget { schema: None, ..target.clone() }
+/// Returns the target of a lock without its schema: the scenario runs in a database of its own.
+fn without_schema(lock: &DeadlockLock) -> LockTarget {
+    LockTarget { schema: None, ..lock.target.clone() }
 }

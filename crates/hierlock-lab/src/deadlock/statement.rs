@@ -225,7 +225,7 @@ fn read_code(code: &str, from: usize, depth: &mut usize, pieces: &mut Vec<Piece>
 }
 
 /// Returns the statement on one line, without comments and the schemas of its tables; parameters become 1.
-pub(super) fn one_line(driver: Driver, sql: &str, schemas: &[&str]) -> String {
+pub(super) fn plain_statement(driver: Driver, sql: &str, schemas: &[&str]) -> String {
     let mut line = String::new();
     let add_blank = |line: &mut String| {
         if !line.ends_with(' ') {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn statements_become_one_line() {
+    fn statements_become_plain() {
         for (sql, line) in [
             ("update t\n set n = 1 -- why\n where id = 2;", "update t set n = 1 where id = 2"),
             ("update `shop`.`t` set n = $1 where id = $12", "update `t` set n = 1 where id = 1"),
@@ -314,7 +314,7 @@ mod tests {
                 "select * from t where s = 'shop.t' for update",
             ),
         ] {
-            assert_eq!(one_line(Driver::Postgres, sql, &["shop"]), line);
+            assert_eq!(plain_statement(Driver::Postgres, sql, &["shop"]), line);
         }
     }
 }

@@ -53,14 +53,12 @@ fn canonical(value: &str) -> String {
 }
 
 /// Returns the name as it is written in a statement, with quotes where it needs them.
-pub(super) fn quoted(name: &str, driver: Driver) -> String {
+pub(super) fn quoted_name(name: &str, driver: Driver) -> String {
     let is_plain = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
         && name.starts_with(|c: char| c.is_ascii_lowercase());
-    match (is_plain, driver) {
-        (true, _) => name.to_owned(),
-        (false, Driver::Postgres) => format!("\"{}\"", name.replace('"', "\"\"")),
-        (false, _) => format!("`{}`", name.replace('`', "``")),
-    }
+    // If the name is not valid, the scenario is written without its tables.
+    let quoted = driver.quote_column(name).ok().filter(|_| !is_plain);
+    quoted.unwrap_or_else(|| name.to_owned())
 }
 
 /// Returns the type of a column that contains this value.
@@ -95,7 +93,7 @@ impl GuessedTable {
         let mut tables: Vec<Self> = Vec::new();
         for (name, text) in written.chain(named) {
             if tables.iter().all(|table| table.name != name) {
-                let text = text.unwrap_or_else(|| quoted(&name, driver));
+                let text = text.unwrap_or_else(|| quoted_name(&name, driver));
                 tables.push(Self { name, text, ..Self::default() });
             }
         }
@@ -108,34 +106,31 @@ impl GuessedTable {
     fn read(&mut self, locks: &[&DeadlockLock], driver: Driver, statements: &[StatementParts]) {
         let statements: Vec<&StatementParts> =
             statements.iter().filter(|parts| parts.table.as_ref() == Some(&self.name)).collect();
-        let locks: Vec<&&DeadlockLock> =
-            locks.iter().filter(|lock| lock.target.object == self.name).collect();
-        let is_primary = |lock: &&&&DeadlockLock| lock.target.index.as_deref() == Some("PRIMARY");
+        let locks = locks.iter().copied().filter(|lock| lock.target.object == self.name);
+        let locks: Vec<&DeadlockLock> = locks.collect();
+        self.has_records = locks.iter().any(|lock| lock.target.record.is_some());
+        let is_primary = |lock: &&&DeadlockLock| lock.target.index.as_deref() == Some("PRIMARY");
         let named = locks.iter().filter(is_primary).find(|lock| !lock.columns.is_empty());
         let inserted = statements.iter().find_map(|parts| parts.insert_columns.first());
         let condition = statements.iter().flat_map(|parts| &parts.conditions).map(|(name, _)| name);
         let condition = condition.clone().find(|name| name.as_str() == "id").or_else(|| {
-            let is_of_other_index = locks.iter().any(|lock| {
-                lock.target.index.as_deref() != Some("PRIMARY") && lock.target.index.is_some()
-            });
+            let is_of_other_index =
+                locks.iter().any(|lock| lock.target.index.is_some() && !is_primary(&lock));
             // If a condition named the column of a reported record, `guess_columns` would have named the column.
-            let has_records = locks.iter().any(|lock| lock.target.record.is_some());
-            condition.clone().next().filter(|_| !is_of_other_index && !has_records)
+            condition.clone().next().filter(|_| !is_of_other_index && !self.has_records)
         });
         self.key = match (named, inserted, condition) {
             (Some(lock), ..) => lock.columns.clone(),
             (_, Some(name), _) | (.., Some(name)) => vec![name.clone()],
             _ => vec!["id".to_owned()],
         };
-        self.has_records = locks.iter().any(|lock| lock.target.record.is_some());
         for lock in locks.iter().filter(is_primary) {
             self.add_row(&self.key.clone(), lock, driver);
         }
+        let mut others: Vec<_> = locks.iter().filter(|lock| !is_primary(lock)).collect();
         // The supremum has no values, so the locks on records come first: they decide the columns.
-        let is_supremum =
-            |lock: &&&&DeadlockLock| lock.target.record.as_deref() == Some("supremum");
-        let others = || locks.iter().filter(|lock| !is_primary(lock));
-        for lock in others().filter(|lock| !is_supremum(lock)).chain(others().filter(is_supremum)) {
+        others.sort_by_key(|lock| lock.target.record.as_deref() == Some("supremum"));
+        for lock in others {
             self.read_index(lock, &statements, driver);
         }
         for parts in &statements {
@@ -239,7 +234,7 @@ impl GuessedTable {
 
     /// Returns the statements that create and fill the table.
     pub(super) fn setup(&self, driver: Driver) -> Vec<String> {
-        let name = |name: &String| quoted(name, driver);
+        let name = |name: &String| quoted_name(name, driver);
         let columns = self.columns.iter().map(|(column, kind)| format!("{} {kind}", name(column)));
         let key = format!("primary key ({})", join(self.key.iter().map(name), ", "));
         // PostgreSQL has no indexes in CREATE TABLE.

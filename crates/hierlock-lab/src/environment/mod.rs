@@ -149,10 +149,6 @@ impl CaseEnvironment {
         Ok(Self { database: None, tree, tree_database: Some(database), _share })
     }
 
-    pub(crate) fn client(&self) -> Option<&Hierlock> {
-        self.tree.as_ref().map(|tree| &tree.locks)
-    }
-
     /// Begins an action of a session without waiting for its end. The session must have finished its previous action.
     pub(crate) fn begin(&self, session: &SessionName, action: &Action) -> Reply {
         match (action, &self.tree, &self.database) {

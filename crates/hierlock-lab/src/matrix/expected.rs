@@ -89,8 +89,7 @@ mod tests {
     /// for each of two users; in 3×3×3 it is 13 + 2 × 21, three times.
     #[test]
     fn the_number_of_blocked_pairs_is_as_counted_by_hand() {
-        for engine in Engine::ALL {
-            let place = place(engine, engine.strategies().first().copied());
+        for place in Place::all(Engine::ALL) {
             for (tree, blocked) in [("2x2x2", 54), ("3x3x3", 165)] {
                 let seen = count_blocked(place, tree.parse().unwrap(), (Exclusive, Exclusive));
                 assert_eq!(seen, blocked, "{place}, {tree}");
@@ -123,10 +122,9 @@ mod tests {
                 for modes in ModePair::all() {
                     let is_blocked_at = |place| is_blocked(&expected(place, held, wanted, modes));
                     let exact = is_blocked_at(place(Engine::Memory, None));
-                    for engine in Engine::ALL {
-                        let seen =
-                            is_blocked_at(place(engine, engine.strategies().first().copied()));
-                        assert!(seen || !exact, "{modes}, {held} {wanted}");
+                    for place in Place::all(Engine::ALL) {
+                        let seen = is_blocked_at(place);
+                        assert!(seen || !exact, "{place}, {modes}, {held} {wanted}");
                     }
                 }
             }

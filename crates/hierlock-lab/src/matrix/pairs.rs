@@ -44,43 +44,21 @@ pub(super) async fn run_place(
     let (server, directory) = (lab.servers.get(&place.engine), lab.directory.path());
     let mut environment =
         CaseEnvironment::open_tree(&spec, names.iter(), server, None, directory).await?;
-    let boards = run_boards(lab, &mut environment, &spec, &nodes, options, on_event).await;
-    let closed = environment.close(None).await;
-    // The first error is the one to report.
-    boards.and_then(|boards| closed.map(|_| boards))
-}
-
-async fn run_boards(
-    lab: &Lab,
-    environment: &mut CaseEnvironment,
-    spec: &TreeSpec,
-    nodes: &[TreeNode],
-    options: &MatrixOptions,
-    on_event: &(impl Fn(RunEvent<'_>) + Sync),
-) -> Result<Vec<MatrixBoard>, LabError> {
-    if let Some(client) = environment.client().filter(|_| options.buckets.is_none()) {
-        // Two nodes that share a slot have one step in a plan.
-        let plan = client.plan(spec.targets.iter().cloned(), Mode::Exclusive).map_err(lab_error)?;
-        if plan.steps().len() != nodes.len() {
-            let why = "two nodes of the tree share a slot, so the pairs would say nothing";
-            return Err(LabError(why.to_owned()));
-        }
-    }
     let name = format!("matrix/{}", options.tree);
     let scenario = Arc::new(Scenario { name, ..Scenario::default() });
     let mut boards = Vec::new();
     for &modes in &options.modes {
         let started = Instant::now();
-        let mut cells = Vec::with_capacity(nodes.len() * nodes.len());
+        let mut cells = Vec::with_capacity(options.tree.pairs());
         for (held, held_target) in nodes.iter().zip(&spec.targets) {
             for (requested, requested_target) in nodes.iter().zip(&spec.targets) {
-                let expected = expected(spec.place, held, requested, modes);
+                let expected = expected(place, held, requested, modes);
                 let case = Case {
-                    sessions: [holder(), requester()].map(|name| (name, Vec::new())).into(),
+                    sessions: names.clone().map(|name| (name, Vec::new())).into(),
                     steps: steps(held_target, requested_target, modes, &expected),
-                    ..Case::new(scenario.clone(), spec.place)
+                    ..Case::new(scenario.clone(), place)
                 };
-                let record = lab.run_in(environment, &case, 1, false, on_event).await;
+                let record = lab.run_in(&environment, &case, 1, false, on_event).await;
                 on_event(RunEvent::CaseFinished(&record));
                 let seen = outcome(&record);
                 if let PairOutcome::Unexpected { .. } = seen {
@@ -91,8 +69,9 @@ async fn run_boards(
                 cells.push(MatrixCell { held, requested, expected, seen });
             }
         }
-        boards.push(MatrixBoard { place: spec.place, modes, cells, elapsed: started.elapsed() });
+        boards.push(MatrixBoard { place, modes, cells, elapsed: started.elapsed() });
     }
+    environment.close(None).await?;
     Ok(boards)
 }
 
@@ -160,11 +139,8 @@ fn outcome(record: &Record) -> PairOutcome {
 }
 
 fn targets(nodes: &[TreeNode]) -> Result<Vec<Target>, LabError> {
+    let lab_error = |error: hierlock::Error| LabError(error.to_string());
     nodes.iter().map(|node| node.to_string().parse().map_err(lab_error)).collect()
-}
-
-fn lab_error(error: hierlock::Error) -> LabError {
-    LabError(error.to_string())
 }
 
 /// Returns the smallest number of buckets, from [`MIN_BUCKETS`] on, in which no two nodes share one.

@@ -6,7 +6,7 @@ use super::{ScenarioSummary, json};
 use crate::group::{distinct, group_by};
 use crate::observation::{FailureKind, Observation};
 use crate::place::Engine;
-use crate::record::{Interruption, Record, Report, Verdict};
+use crate::record::{Interruption, Record, Report, StepRecord, Verdict};
 use crate::scenario::ISOLATION_LEVELS;
 use crate::text::join;
 use comfy_table::{Table, presets};
@@ -16,6 +16,14 @@ const ISOLATION: &str = "isolation";
 
 /// The level of a scenario without the axis `isolation`.
 const DEFAULT_LEVEL: &str = "default";
+
+/// The failures that prevent an anomaly, the strongest first, with their names in the JSON.
+const PREVENTING_FAILURES: [(FailureKind, &str); 4] = [
+    (FailureKind::Deadlock, "deadlock"),
+    (FailureKind::Conflict, "conflict"),
+    (FailureKind::TimedOut, "timed-out"),
+    (FailureKind::Refused, "refused"),
+];
 
 /// Anomalies by isolation level, as observed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -48,58 +56,11 @@ pub(crate) struct AnomalyCell {
     pub(crate) shown: usize,
     /// The number of rounds that were run to their end.
     pub(crate) rounds: usize,
-    /// What prevented the anomaly, if it never occurred.
-    pub(crate) how: Option<Prevention>,
+    /// What prevented the anomaly, if it never occurred: see [`prevention`].
+    pub(crate) how: Option<&'static str>,
     pub(crate) agrees: bool,
     /// The index of a record that shows this.
     pub(crate) record: usize,
-}
-
-/// What prevented an anomaly, the strongest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Prevention {
-    Deadlock,
-    /// A session failed because of another's change.
-    Conflict,
-    TimedOut,
-    /// A statement with NOWAIT would have had to wait.
-    Refused,
-    /// A session waited until the other had ended.
-    Waits,
-    /// No session waited or failed; the anomaly did not occur.
-    NotSeen,
-}
-
-impl Prevention {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Deadlock => "deadlock",
-            Self::Conflict => "conflict",
-            Self::TimedOut => "timed out",
-            Self::Refused => "refused",
-            Self::Waits => "waits",
-            Self::NotSeen => "not seen",
-        }
-    }
-
-    fn new(record: &Record) -> Self {
-        let observations = record.steps.iter().flat_map(|step| {
-            [Some(&step.seen), step.ended.as_ref().map(|ended| &ended.observation)]
-        });
-        let rank = |observation: &Observation| match observation {
-            Observation::Failed(failure) => match failure.kind {
-                FailureKind::Deadlock => Self::Deadlock,
-                FailureKind::Conflict => Self::Conflict,
-                FailureKind::TimedOut => Self::TimedOut,
-                FailureKind::Refused => Self::Refused,
-                FailureKind::Cancelled | FailureKind::Other => Self::NotSeen,
-            },
-            Observation::Blocked(_) => Self::Waits,
-            Observation::Done(_) | Observation::Stuck => Self::NotSeen,
-        };
-        observations.flatten().map(rank).min().unwrap_or(Self::NotSeen)
-    }
 }
 
 impl AnomalyCell {
@@ -112,7 +73,7 @@ impl AnomalyCell {
         AnomalyCell {
             shown,
             rounds: ended.len(),
-            how: ended.first().filter(|_| shown == 0).map(|(_, record)| Prevention::new(record)),
+            how: ended.first().filter(|_| shown == 0).map(|(_, record)| prevention(record)),
             agrees: differing.is_none(),
             record: differing.or(ended.iter().find(shows)).unwrap_or(&case[0]).0,
         }
@@ -122,10 +83,9 @@ impl AnomalyCell {
     pub(crate) fn text(&self) -> String {
         let text = match (self.shown, self.rounds, self.how) {
             (_, 0, _) => "failed".to_owned(),
-            (0, _, Some(how)) => format!("prevented: {}", how.name()),
-            (0, _, None) => "prevented".to_owned(),
-            (shown, rounds, _) if shown == rounds => "shows".to_owned(),
-            (shown, rounds, _) => format!("shows in {shown} of {rounds}"),
+            (_, _, Some(how)) => format!("prevented: {}", how.replace('-', " ")),
+            (shown, rounds, None) if shown == rounds => "shows".to_owned(),
+            (shown, rounds, None) => format!("shows in {shown} of {rounds}"),
         };
         if self.agrees { text } else { text + " ✗" }
     }
@@ -212,6 +172,22 @@ impl AnomalyTable {
     /// Returns the table as JSON.
     pub fn json(&self) -> String {
         json::pretty(self)
+    }
+}
+
+/// Returns what prevented an anomaly: the strongest failure; or else `waits`, if a session waited until another had
+/// ended, and `not-seen`, if none did.
+fn prevention(record: &Record) -> &'static str {
+    let has_failed = |kind: FailureKind| {
+        let mut ends = record.steps.iter().map(StepRecord::last_observation);
+        ends.any(|end| matches!(end, Observation::Failed(failure) if failure.kind == kind))
+    };
+    let has_waited =
+        || record.steps.iter().any(|step| matches!(step.seen, Observation::Blocked(_)));
+    match PREVENTING_FAILURES.iter().find(|(kind, _)| has_failed(*kind)) {
+        Some((_, name)) => name,
+        None if has_waited() => "waits",
+        None => "not-seen",
     }
 }
 

@@ -3,8 +3,8 @@
 use super::display::{one_line, truncate, wrap};
 use super::wait_graph::{SESSION_COLOURS, WaitGraphPicture};
 use crate::deadlock::{DeadlockSkeleton, member_name};
+use crate::text::join;
 use askama::Template;
-use hierlock_engine::Dialect;
 use hierlock_engine::introspection::DeadlockMember;
 
 /// The maximum length of a statement, and the width of its lines, in characters.
@@ -31,8 +31,8 @@ struct SessionText {
     colour: usize,
     y: f64,
     header: String,
-    /// The lines of the statement, each with its y coordinate.
-    statement: Vec<(f64, String)>,
+    /// The lines of the statement.
+    statement: Vec<String>,
 }
 
 impl DeadlockSkeleton<'_> {
@@ -43,35 +43,22 @@ impl DeadlockSkeleton<'_> {
         let victim = dump.victim.map(|victim| &names[victim]);
         let graph = WaitGraphPicture::new(&cycle, victim, &names.iter().collect::<Vec<_>>())?;
         let mut y = HEADER_HEIGHT + graph.height + SESSION_HEIGHT;
-        let sessions =
-            dump.members.iter().zip(&names).enumerate().map(|(index, (member, name))| {
-                let header = y;
-                let statement = one_line(member.statement.as_deref().unwrap_or_default());
-                let lines = wrap(&truncate(&statement, MAX_STATEMENT), STATEMENT_WIDTH);
-                let lines: Vec<(f64, String)> = lines
-                    .into_iter()
-                    .map(|line| {
-                        y += LINE_HEIGHT;
-                        (y, line)
-                    })
-                    .collect();
-                y += SESSION_HEIGHT;
-                SessionText {
-                    name: name.to_string(),
-                    colour: index % SESSION_COLOURS,
-                    y: header,
-                    header: account(member),
-                    statement: lines,
-                }
-            });
-        let sessions = sessions.collect();
-        let server = dump.dialect.map_or("InnoDB", Dialect::product_name);
+        let mut sessions = Vec::new();
+        for (index, (member, name)) in dump.members.iter().zip(&names).enumerate() {
+            let statement = one_line(member.statement.as_deref().unwrap_or_default());
+            let statement = wrap(&truncate(&statement, MAX_STATEMENT), STATEMENT_WIDTH);
+            let height = LINE_HEIGHT * statement.len() as f64 + SESSION_HEIGHT;
+            let (name, header, colour) =
+                (name.to_string(), account(member), index % SESSION_COLOURS);
+            sessions.push(SessionText { name, colour, y, header, statement });
+            y += height;
+        }
         let time = dump.time.as_deref().map(|time| format!(", {}", one_line(time)));
         let waits = cycle.iter().map(|edge| format!("{} waits for {}", edge.waiter, edge.holder));
         let victim = victim.map(|victim| format!("; {victim} was rolled back"));
         let picture = DeadlockPicture {
-            title: format!("Deadlock on {server}{}", time.unwrap_or_default()),
-            description: waits.collect::<Vec<_>>().join(", ") + &victim.unwrap_or_default(),
+            title: format!("Deadlock on {}{}", self.server_name(), time.unwrap_or_default()),
+            description: join(waits, ", ") + &victim.unwrap_or_default(),
             graph,
             height: y,
             sessions,
@@ -89,5 +76,5 @@ fn account(member: &DeadlockMember) -> String {
         member.user.as_ref().map(|user| format!("{user}{host}")),
         member.program.as_ref().map(|program| format!("program {program}")),
     ];
-    truncate(&one_line(&parts.into_iter().flatten().collect::<Vec<_>>().join(", ")), 100)
+    truncate(&one_line(&join(parts.into_iter().flatten(), ", ")), 100)
 }

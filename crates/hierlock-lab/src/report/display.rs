@@ -1,7 +1,9 @@
 //! The texts that all reports use for the parts of a record, in the syntax of scenario files so that they can be
 //! copied.
 
-use crate::observation::{Answer, Failure, FailureKind, LockTarget, Observation, SessionWait};
+use crate::observation::{
+    Answer, Failure, FailureKind, LockTarget, Observation, SessionName, SessionWait,
+};
 use crate::record::{Record, StepRecord, Verdict};
 use crate::scenario::quoted;
 use crate::text::{join, listed};
@@ -143,7 +145,7 @@ pub(crate) fn observation(observation: &Observation) -> String {
         Observation::Done(done) => answer(done),
         Observation::Blocked(blocked) => wait(blocked),
         Observation::Failed(failed) => failure(failed),
-        Observation::Stuck => "stuck: neither over nor seen to wait".to_owned(),
+        Observation::Stuck => "stuck: neither finished nor seen to wait".to_owned(),
     }
 }
 
@@ -187,17 +189,20 @@ fn cell(value: &Option<String>) -> String {
 /// Returns `blocked by A and B on row 1 of numbers (PRIMARY), X`.
 pub(crate) fn wait(wait: &SessionWait) -> String {
     let mut text = "blocked".to_owned();
-    if !wait.blockers.is_empty() {
-        text += &format!(" by {}", listed(&wait.blockers, "and"));
-    }
-    if wait.has_outside_blocker {
-        text += if wait.blockers.is_empty() { " by" } else { " and" };
-        text += " something outside of the scenario";
+    if let Some(blockers) = blockers(wait) {
+        text += &format!(" by {blockers}");
     }
     if let Some(object) = &wait.target {
         text += &format!(" on {}", locked_object(object));
     }
     text
+}
+
+/// Returns `A and B`; `None` if no blocker is known.
+pub(crate) fn blockers(wait: &SessionWait) -> Option<String> {
+    let mut blockers: Vec<&str> = wait.blockers.iter().map(SessionName::as_str).collect();
+    blockers.extend(wait.has_outside_blocker.then_some("a session outside of the scenario"));
+    (!blockers.is_empty()).then(|| listed(blockers, "and"))
 }
 
 /// Returns `row 1 of numbers (PRIMARY), X`.

@@ -11,47 +11,37 @@ const MAX_STATEMENT: usize = 120;
 
 /// Returns a sentence for every edge of the cycle, and one for the victim.
 pub(crate) fn deadlock(record: &Record, deadlock: &Deadlock) -> Vec<String> {
-    let mut sentences = Vec::new();
-    if let Some(closing) = record.steps.get(deadlock.step) {
-        // A session outside of the cycle may have ended the wait of a member, which then closed the cycle.
-        let is_member = deadlock.cycle.iter().any(|edge| edge.waiter == closing.session);
-        let how = if is_member || deadlock.cycle.is_empty() { "by" } else { "during" };
-        sentences.push(format!("The cycle was closed {how} {}.", statement(closing)));
-    }
-    if deadlock.cycle.is_empty() {
-        sentences.push("The server does not report who waited for whom.".to_owned());
-    }
-    sentences.extend(deadlock.cycle.iter().map(|edge| deadlock_edge(record, deadlock, edge)));
-    sentences.push(format!("The victim was {}.", deadlock.victim));
-    sentences
+    let Deadlock { step, victim, cycle } = deadlock;
+    sentences(record, *step, cycle, &format!("The victim was {victim}."))
 }
 
+/// Returns a sentence for every edge of the cycle, and one about its end.
 pub(crate) fn cycle(record: &Record, cycle: &WaitCycle) -> Vec<String> {
-    let mut sentences = Vec::new();
-    if let Some(closing) = record.steps.get(cycle.step) {
-        sentences.push(format!("It was closed by {}.", statement(closing)));
-    }
-    for WaitEdge { waiter, holder, wants, blocking, .. } in &cycle.links {
-        let mut sentence = format!("{waiter} waits for {holder}");
-        if let Some(object) = wants {
-            sentence += &format!(" ({})", locked_object(object));
-        }
-        for lock in blocking {
-            let state = if lock.granted { "holds" } else { "is queued for" };
-            sentence += &format!("; {holder} {state} {}", blocking_lock(record, lock));
-        }
-        sentences.push(sentence + ".");
-    }
     let end = "It lasts until a wait times out or a session is ended from outside.";
+    sentences(record, cycle.step, &cycle.links, end)
+}
+
+fn sentences(record: &Record, step: usize, cycle: &[WaitEdge], end: &str) -> Vec<String> {
+    let mut sentences = Vec::new();
+    if let Some(closing) = record.steps.get(step) {
+        // A session outside of the cycle may have ended the wait of a member, which then closed the cycle.
+        let is_member = cycle.iter().any(|edge| edge.waiter == closing.session);
+        let how = if is_member || cycle.is_empty() { "by" } else { "during" };
+        sentences.push(format!("The cycle was closed {how} {}.", statement(closing)));
+    }
+    if cycle.is_empty() {
+        sentences.push("The server does not report who waited for whom.".to_owned());
+    }
+    sentences.extend(cycle.iter().map(|edge| edge_text(record, step, edge)));
     sentences.push(end.to_owned());
     sentences
 }
 
 /// Returns `A wanted … in line 18; B held … since line 16 (B> select …).`
-fn deadlock_edge(record: &Record, deadlock: &Deadlock, edge: &WaitEdge) -> String {
+fn edge_text(record: &Record, closing: usize, edge: &WaitEdge) -> String {
     let WaitEdge { waiter, holder, wants, blocking, unknown } = edge;
     // The step in which the session waited when the cycle was closed: its last step that is more than a look.
-    let mut steps = record.steps.get(..=deadlock.step).unwrap_or(&record.steps).iter().rev();
+    let mut steps = record.steps.get(..=closing).unwrap_or(&record.steps).iter().rev();
     let step = steps.find(|step| step.session == *waiter && !is_look(step));
     let mut sentence = match wants {
         Some(object) => format!("{waiter} wanted {}", locked_object(object)),
@@ -99,5 +89,27 @@ fn statement(step: &StepRecord) -> String {
     match truncate(&one_line(&step.text), MAX_STATEMENT) {
         empty if empty.is_empty() => format!("line {line}"),
         text => format!("line {line} ({session}> {text})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::Engine;
+    use crate::report::fixtures;
+
+    /// The failure this prevents: of an unresolved cycle, the facts that are not known were not named.
+    #[test]
+    fn an_unresolved_cycle_is_explained_like_a_deadlock() {
+        let record = fixtures::cycle(Engine::Mysql, "A");
+        let mut deadlock = record.deadlocks[0].clone();
+        deadlock.cycle[0].unknown.push("the server does not report more".to_owned());
+        let links = deadlock.cycle.clone();
+        let unresolved = cycle(&record, &WaitCycle { step: deadlock.step, links });
+        let mut resolved = super::deadlock(&record, &deadlock);
+        assert_eq!(resolved.pop().unwrap(), "The victim was A.");
+        assert!(unresolved.starts_with(&resolved), "{unresolved:?}");
+        assert!(unresolved[1].ends_with("; the server does not report more."), "{unresolved:?}");
+        assert!(unresolved[3].starts_with("It lasts until "), "{unresolved:?}");
     }
 }

@@ -53,7 +53,7 @@ impl Record {
             }
             for cycle in self.cycles.iter().filter(|cycle| cycle.step == index) {
                 let waiters = listed(cycle.links.iter().map(|edge| &edge.waiter), "and");
-                line(format!("Note over {session}: ∞ {waiters} wait in a cycle that stays"));
+                line(format!("Note over {session}: ∞ {waiters} wait in an unresolved cycle"));
             }
         }
         text

@@ -130,7 +130,7 @@ fn names_text<'a>(names: impl IntoIterator<Item = &'a SessionName>) -> String {
 
 /// Returns the first observation of a step, and the end of its wait.
 fn outcome(record: &Record, index: usize) -> String {
-    let Some(step) = record.steps.get(index) else { return "never came to it".to_owned() };
+    let Some(step) = record.steps.get(index) else { return "was not reached".to_owned() };
     let ended =
         step.ended.as_ref().map(|ended| format!(", then {}", comparable_text(&ended.observation)));
     comparable_text(&step.seen) + &ended.unwrap_or_default()

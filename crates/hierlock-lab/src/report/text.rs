@@ -55,23 +55,16 @@ impl Report {
         let place_width = places.max().unwrap_or(0).max(8);
         let is_short = !style.verbose && groups.len() > MAX_DETAILED;
         let topics = group_by(&groups, |group| topic(group.name));
-        if is_short && style.by_topic && topics.len() > 1 {
-            let name_width = topics.iter().map(|(topic, _)| topic.width()).max().unwrap_or(0);
-            for (topic, groups) in &topics {
-                writer.topic_line(topic, groups, name_width);
-                for group in groups.iter().filter(|group| !group.agrees()) {
-                    writer.scenario(group, place_width);
-                }
+        let by_topic = is_short && style.by_topic && topics.len() > 1;
+        let by_name = || groups.iter().map(|group| (group.name, vec![group])).collect();
+        let sections = if by_topic { topics } else { by_name() };
+        let name_width = sections.iter().map(|(name, _)| name.width()).max().unwrap_or(0);
+        for (name, groups) in &sections {
+            if is_short && (by_topic || groups[0].agrees()) {
+                writer.short_line(name, name_width, groups, by_topic);
             }
-        } else {
-            let name_width = groups.iter().map(|group| group.name.width()).max().unwrap_or(0);
-            for group in &groups {
-                if is_short && group.agrees() {
-                    let cases = count(group.records.len(), "case");
-                    writer.short_line(group.name, name_width, &[group], &cases);
-                } else {
-                    writer.scenario(group, place_width);
-                }
+            for group in groups.iter().filter(|group| !is_short || !group.agrees()) {
+                writer.scenario(group, place_width);
             }
         }
         for (_, record) in groups.iter().flat_map(|group| &group.records) {
@@ -147,29 +140,26 @@ impl TextReporter {
         }
     }
 
-    fn topic_line(&mut self, topic: &str, groups: &[&ScenarioGroup<'_>], name_width: usize) {
-        let run: Vec<_> = groups.iter().filter(|group| !group.records.is_empty()).collect();
-        let agreed = run.iter().filter(|group| group.agrees()).count();
-        let mut scenarios = count(run.len(), "scenario");
-        if agreed < run.len() {
-            scenarios = format!("{agreed} of {scenarios} agree");
-        }
-        let cases = count(groups.iter().map(|group| group.records.len()).sum(), "case");
-        self.short_line(topic, name_width, groups, &format!("{scenarios}, {cases}"));
-    }
-
     /// Writes one line about a scenario or topic, with its counts and engines; nothing if it was not run.
     fn short_line(
         &mut self,
         name: &str,
         name_width: usize,
         groups: &[&ScenarioGroup<'_>],
-        counts: &str,
+        is_topic: bool,
     ) {
         let places = groups.iter().flat_map(|group| group.places());
         let engines = distinct(places.map(|place| place.engine.name()));
         if engines.is_empty() {
             return;
+        }
+        let mut counts = count(groups.iter().map(|group| group.records.len()).sum(), "case");
+        if is_topic {
+            let run = groups.iter().filter(|group| !group.records.is_empty());
+            let agreed = run.clone().filter(|group| group.agrees()).count();
+            let all = count(run.clone().count(), "scenario");
+            let part = format!("{agreed} of {all} agree");
+            counts = format!("{}, {counts}", if agreed < run.count() { part } else { all });
         }
         let name = one_line(name);
         let padding = " ".repeat(name_width.saturating_sub(name.width()));
@@ -297,7 +287,7 @@ impl TextReporter {
         self.out.line(format!("in {}", duration(report.took)));
         if not_run > 0 {
             let scenarios = count(not_run, "scenario");
-            self.out.line(format!("{scenarios} not run: nothing that is there can run them"));
+            self.out.line(format!("{scenarios} not run: no available engine can run them"));
         }
         for missing in &report.missing {
             let lead = format!("missing: {}: ", missing.engine);

@@ -47,14 +47,6 @@ pub(super) struct BoardNode {
     pub(super) end: usize,
 }
 
-pub(super) struct BoardCell {
-    pub(super) class: &'static str,
-    pub(super) x: usize,
-    pub(super) y: usize,
-    pub(super) agrees: bool,
-    pub(super) title: String,
-}
-
 pub(super) struct Chip {
     pub(super) name: String,
     pub(super) x: usize,
@@ -90,22 +82,34 @@ impl<'a> Board<'a> {
         }
     }
 
-    pub(super) fn cells(&self) -> Vec<BoardCell> {
-        let rows = self.board.cells.chunks(self.nodes.len()).zip(&self.nodes);
-        let cells = rows.flat_map(|(row, held)| {
-            row.iter().zip(&self.nodes).map(|(cell, requested)| BoardCell {
-                class: match &cell.seen {
-                    PairOutcome::Granted => "granted",
-                    PairOutcome::Blocked { at } => ["w0", "w1", "w2"][level_of(at)],
-                    PairOutcome::Unexpected { .. } => "odd",
-                },
-                x: requested.begin,
-                y: held.begin,
-                agrees: cell.agrees(),
-                title: printable(&title(cell)),
-            })
-        });
-        cells.collect()
+    /// Returns the cells, each with its row and column: the held and the requested node.
+    pub(super) fn cells(&self) -> impl Iterator<Item = (&MatrixCell, (&BoardNode, &BoardNode))> {
+        let row = |held| self.nodes.iter().map(move |requested| (held, requested));
+        self.board.cells.iter().zip(self.nodes.iter().flat_map(row))
+    }
+}
+
+impl MatrixCell {
+    /// Returns the CSS class.
+    pub(super) fn class(&self) -> &'static str {
+        match &self.seen {
+            PairOutcome::Granted => "granted",
+            PairOutcome::Blocked { at } => ["w0", "w1", "w2"][level_of(at)],
+            PairOutcome::Unexpected { .. } => "odd",
+        }
+    }
+
+    /// Returns the text of the tooltip.
+    pub(super) fn title(&self) -> String {
+        let MatrixCell { held, requested, expected, seen } = self;
+        let mut title = format!("{held} is held, {requested} requested: {seen}");
+        if matches!(seen, PairOutcome::Blocked { .. }) {
+            title += ", and is granted when it lets go";
+        }
+        if !self.agrees() {
+            title += &format!(". Expected: {expected}");
+        }
+        printable(&title) + "."
     }
 }
 
@@ -153,16 +157,4 @@ fn chips(group: &[&MatrixBoard], width: usize, top: usize) -> Vec<Chip> {
         chip
     };
     group.iter().map(chip).collect()
-}
-
-fn title(cell: &MatrixCell) -> String {
-    let MatrixCell { held, requested, expected, seen } = cell;
-    let mut title = format!("{held} is held, {requested} requested: {seen}");
-    if matches!(seen, PairOutcome::Blocked { .. }) {
-        title += ", and is granted when it lets go";
-    }
-    if !cell.agrees() {
-        title += &format!(". Expected: {expected}");
-    }
-    title + "."
 }

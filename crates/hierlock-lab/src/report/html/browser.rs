@@ -109,6 +109,7 @@ fn the_page_works_in_a_browser() {
             // Equal runs are shown as one.
             "runs": 9,
             "timelines": 9,
+            "misplaced": 0,
             "graphs": 3,
             "lock_tables": 2,
             "searched": ["deadlock-ring"],

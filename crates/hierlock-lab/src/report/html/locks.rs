@@ -1,5 +1,6 @@
 //! The locks that each session held after each step, and the statements that took them.
 
+use crate::group::group_by;
 use crate::lock_history::LockHistory;
 use crate::observation::{Lock, LockTarget, SessionName};
 use crate::record::Record;
@@ -35,27 +36,24 @@ impl<'a> LockGrid<'a> {
         let recorded: Vec<(usize, usize, &'a Vec<Lock>)> = steps
             .filter_map(|(index, step)| Some((index, step.line, step.locks.as_ref()?)))
             .collect();
-        let mut rows: Vec<LockRow<'a>> = Vec::new();
-        for (at, (index, _, locks)) in recorded.iter().enumerate() {
-            for lock in *locks {
-                let Lock { session, target: object, granted } = lock;
-                let known = |row: &LockRow<'_>| row.session == session && row.object == object;
-                let row = rows.iter().position(known).unwrap_or_else(|| {
-                    let states = vec![LockState::None; recorded.len()];
-                    rows.push(LockRow { session, object, taken_at: None, states });
-                    rows.len() - 1
-                });
-                let row = &mut rows[row];
-                if *granted && !row.is_held() {
-                    let history = LockHistory { steps: &record.steps, incomplete: &[] };
-                    let taken_in = history.statement_of(lock, *index);
-                    row.taken_at = taken_in.map(|index| record.steps[index].line);
-                }
+        let locks = recorded.iter().enumerate().flat_map(|(column, (index, _, locks))| {
+            locks.iter().map(move |lock| (column, *index, lock))
+        });
+        let history = LockHistory { steps: &record.steps, incomplete: &[] };
+        let rows = group_by(locks, |(.., lock)| (&lock.session, &lock.target));
+        let rows = rows.into_iter().map(|((session, object), locks)| {
+            let mut states = vec![LockState::None; recorded.len()];
+            for (column, _, lock) in &locks {
                 // A session may hold a lock and request it again, in a stronger mode.
-                let state = if *granted { LockState::Held } else { LockState::Requested };
-                row.states[at] = row.states[at].max(state);
+                let state = if lock.granted { LockState::Held } else { LockState::Requested };
+                states[*column] = states[*column].max(state);
             }
-        }
+            let held = locks.iter().find(|(.., lock)| lock.granted);
+            let taken_in = held.and_then(|(_, index, lock)| history.statement_of(lock, *index));
+            let taken_at = taken_in.map(|index| record.steps[index].line);
+            LockRow { session, object, taken_at, states }
+        });
+        let rows: Vec<LockRow<'a>> = rows.collect();
         let lines = recorded.iter().map(|(_, line, _)| *line).collect();
         (!rows.is_empty()).then_some(LockGrid { lines, rows })
     }

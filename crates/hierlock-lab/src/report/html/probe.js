@@ -24,7 +24,18 @@
     found.too_wide.push(`page ${root.scrollWidth}`);
   }
   found.runs = shown('.run').length;
-  found.timelines = shown('svg.time').length;
+  found.timelines = shown('.time').length;
+  // Every box of a timeline is inside of it, and below the boxes before it.
+  found.misplaced = all('.time').flatMap((time) => {
+    const outer = time.getBoundingClientRect();
+    const width = outer.left + time.scrollWidth;
+    let above = outer.top;
+    return [...time.querySelectorAll('.b')].map((box) => box.getBoundingClientRect()).filter((box) => {
+      const fits = box.top >= above && box.bottom <= outer.bottom && box.left >= outer.left && box.right <= width;
+      above = box.bottom;
+      return !fits;
+    });
+  }).length;
   found.graphs = shown('svg.graph').length;
   found.lock_tables = shown('table.locks').length;
 
