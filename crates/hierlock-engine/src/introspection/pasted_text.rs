@@ -110,9 +110,7 @@ fn is_innodb_line(line: &str) -> bool {
 fn is_field(line: &str) -> bool {
     let number = line.trim_start().split_once(": ");
     number.is_some_and(|(number, rest)| {
-        !number.is_empty()
-            && number.bytes().all(|byte| byte.is_ascii_digit())
-            && (rest.starts_with("len ") || rest.starts_with("SQL NULL"))
+        number.parse::<u32>().is_ok() && (rest.starts_with("len ") || rest.starts_with("SQL NULL"))
     })
 }
 
@@ -179,18 +177,9 @@ fn prefix_like(like: &str, text: &str) -> usize {
 
 /// Finds `2026-11-17 22:24:18.103 UTC`, `2026-11-17T22:24:18.103388Z` or `131117 10:00:00` in a text.
 pub(super) fn time_stamp(text: &str) -> Option<&str> {
-    let is_stamp = |at: &usize| {
-        let shape: String = text[*at..]
-            .chars()
-            .take(16)
-            .map(|c| if c.is_ascii_digit() { '0' } else { c })
-            .collect();
-        ["0000-00-00 00:00", "0000-00-00T00:00", "000000 00:00:00", "000000  0:00:00"]
-            .iter()
-            .any(|known| shape.starts_with(known))
-    };
-    let start = text.char_indices().map(|(at, _)| at).find(is_stamp)?;
-    let rest = &text[start..];
+    let shapes = ["0000-00-00 00:00", "0000-00-00T00:00", "000000 00:00:00", "000000  0:00:00"];
+    let shape = text.replace(|c: char| c.is_ascii_digit(), "0");
+    let rest = &text[shapes.iter().filter_map(|known| shape.find(known)).min()?..];
     let day = rest.find([' ', 'T'])?;
     let is_time_character = |c: char| c.is_ascii_digit() || ":.,+Z".contains(c);
     let time = rest[day + 1..].trim_start();
