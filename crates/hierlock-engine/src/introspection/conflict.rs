@@ -9,8 +9,7 @@ pub fn innodb_records_conflict(wanted: &str, held: &str, is_supremum: bool) -> O
 
 /// A mode of InnoDB, parsed from MySQL's `data_locks`: `X,REC_NOT_GAP`, `S,GAP`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct InnodbMode<'a> {
-    /// `X`, `S`, `IX`, `IS`, `AUTO_INC`.
+struct InnodbMode<'a> {
     strength: &'a str,
     is_gap: bool,
     is_record_only: bool,
@@ -18,8 +17,11 @@ pub(super) struct InnodbMode<'a> {
 }
 
 impl<'a> InnodbMode<'a> {
-    pub(super) fn parse(words: &'a str) -> Option<Self> {
-        let strength = words.split(',').next().filter(|word| !word.is_empty())?;
+    fn parse(words: &'a str) -> Option<Self> {
+        let strength = words.split(',').next()?;
+        if !["X", "S", "IX", "IS", "AUTO_INC"].contains(&strength) {
+            return None;
+        }
         let has = |word: &str| words.split(',').any(|known| known == word);
         Some(Self {
             strength,
@@ -30,7 +32,7 @@ impl<'a> InnodbMode<'a> {
     }
 
     /// Returns whether a request for a record waits for a lock on the same record, by the rules of InnoDB.
-    pub(super) fn waits_for(&self, held: &Self, is_supremum: bool) -> bool {
+    fn waits_for(&self, held: &Self, is_supremum: bool) -> bool {
         let in_gap = self.is_gap || is_supremum;
         let is_granted = self.is_compatible(held)
             // Gap locks are compatible with each other; only inserts wait for them.
@@ -44,7 +46,7 @@ impl<'a> InnodbMode<'a> {
     }
 
     /// Returns whether both can be held on the same table or record.
-    pub(super) fn is_compatible(&self, held: &Self) -> bool {
+    fn is_compatible(&self, held: &Self) -> bool {
         matches!(
             (self.strength, held.strength),
             ("IS", "IS" | "IX" | "S" | "AUTO_INC")
@@ -52,10 +54,6 @@ impl<'a> InnodbMode<'a> {
                 | ("S", "IS" | "S")
                 | ("AUTO_INC", "IS" | "IX")
         )
-    }
-
-    fn is_known(&self) -> bool {
-        matches!(self.strength, "X" | "S" | "IX" | "IS" | "AUTO_INC")
     }
 }
 
@@ -106,5 +104,5 @@ pub fn tables_conflict(wanted: &str, held: &str) -> Option<bool> {
         return Some(POSTGRES_MODES[wanted].1 & (1 << held) != 0);
     }
     let (wanted, held) = (InnodbMode::parse(wanted)?, InnodbMode::parse(held)?);
-    (wanted.is_known() && held.is_known()).then(|| !wanted.is_compatible(&held))
+    Some(!wanted.is_compatible(&held))
 }

@@ -9,6 +9,7 @@
 
 use super::dictionary::Dictionary;
 use super::innodb_deadlock::InnodbDeadlock;
+use super::wait_forest::cycle_from;
 use super::{LockTarget, pasted_text, postgres_log};
 use crate::Dialect;
 use serde::Serialize;
@@ -89,19 +90,7 @@ impl DeadlockDump {
     /// Returns the members of the cycle: each waits for the next, the last for the first. Begins with the one that comes
     /// first in the text. None if the text does not contain the whole cycle.
     pub fn cycle(&self) -> Option<Vec<usize>> {
-        let next = |member: usize| self.members.get(member)?.waits_for;
-        self.members.first()?;
-        // A walk with as many steps as there are members ends inside the cycle, wherever it begins.
-        let inside = (0..self.members.len()).try_fold(0, |member, _| next(member))?;
-        let others = std::iter::successors(next(inside), |member| next(*member));
-        let mut cycle = vec![inside];
-        cycle.extend(others.take_while(|member| *member != inside));
-        if next(*cycle.last()?) != Some(inside) {
-            return None;
-        }
-        let first = cycle.iter().enumerate().min_by_key(|(_, member)| **member)?.0;
-        cycle.rotate_left(first);
-        Some(cycle)
+        cycle_from(0, |member| self.members.get(member)?.waits_for)
     }
 }
 

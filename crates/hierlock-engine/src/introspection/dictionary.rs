@@ -35,7 +35,7 @@ const CLUSTERED: i64 = 1;
 
 impl Dictionary {
     /// Reads all indexes of the table of an index, unless the index is known.
-    pub(super) async fn learn(
+    pub(super) async fn load(
         &mut self,
         session: &mut SessionRef<'_>,
         index: [&str; 3],

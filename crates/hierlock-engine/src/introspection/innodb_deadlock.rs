@@ -17,8 +17,6 @@ pub(super) struct InnodbDeadlock {
     members: Vec<InnodbMember>,
     /// The number of the victim, from 1, as in the text.
     victim: Option<usize>,
-    /// Whether it has a title, so that the lines before it belong to something else.
-    has_title: bool,
 }
 
 /// A transaction in a deadlock.
@@ -78,16 +76,16 @@ impl InnodbDeadlock {
                 || (title.is_some()
                     && deadlocks.last().is_none_or(|last| is_next(last) || last.victim.is_some()))
             {
-                let has_title = begins;
-                deadlocks.push(Self { has_title, ..Self::default() });
+                deadlocks.push(Self::default());
                 section = Section::Heading;
             }
             let Some(deadlock) = deadlocks.last_mut() else {
                 before.push(line);
                 continue;
             };
-            if !before.is_empty() && !begins {
-                deadlock.parse_beginning(&std::mem::take(&mut before), number);
+            let beginning = std::mem::take(&mut before);
+            if !begins {
+                deadlock.parse_beginning(&beginning, number);
             }
             if deadlock.time.is_none() && section != Section::Outside {
                 deadlock.time = stamp.map(str::to_owned);
@@ -102,7 +100,8 @@ impl InnodbDeadlock {
                 deadlock.parse_line(section, line);
             }
         }
-        deadlocks.retain(|deadlock| deadlock.members.iter().any(InnodbMember::is_not_empty));
+        let empty = InnodbMember::default();
+        deadlocks.retain(|deadlock| deadlock.members.iter().any(|member| *member != empty));
         deadlocks
     }
 
@@ -224,10 +223,6 @@ fn member_number(title: &str) -> Option<usize> {
 }
 
 impl InnodbMember {
-    fn is_not_empty(&self) -> bool {
-        *self != Self::default()
-    }
-
     /// Returns the locks and queued requests of this member that block `waiter`. Empty if the text does not show them.
     fn blocking_locks(&self, wants: &InnodbLock, waiter: &Self) -> Vec<InnodbLock> {
         // MySQL lists exactly this lock, granted or not.

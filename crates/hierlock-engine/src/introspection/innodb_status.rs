@@ -1,6 +1,6 @@
 //! Parses the transactions and locks of `SHOW ENGINE INNODB STATUS`. Unreadable parts are left out. Pure.
 
-use super::conflict::InnodbMode;
+use super::conflict::{innodb_records_conflict, tables_conflict};
 use super::deadlock_dump::DeadlockLock;
 use super::dictionary::Dictionary;
 use super::{LockKind, LockTarget, SessionLock};
@@ -212,17 +212,17 @@ impl InnodbLock {
 
     /// Returns whether a request for this lock waits for the other, by the rules of InnoDB.
     pub fn waits_for(&self, other: &Self) -> bool {
-        let (Some(wanted), Some(held)) =
-            (InnodbMode::parse(&self.mode), InnodbMode::parse(&other.mode))
-        else {
-            return false;
-        };
-        if self.index.is_none() {
+        let (wanted, held) = (&self.mode, &other.mode);
+        let is_waiting = if self.index != other.index {
+            None
+        } else if self.index.is_some() {
+            let record = self.shared_record(other);
+            record.and_then(|it| innodb_records_conflict(wanted, held, it.heap == SUPREMUM))
+        } else {
             let is_same = (&self.schema, &self.table) == (&other.schema, &other.table);
-            return other.index.is_none() && is_same && !wanted.is_compatible(&held);
-        }
-        let record = self.shared_record(other).filter(|_| self.index == other.index);
-        record.is_some_and(|record| wanted.waits_for(&held, record.heap == SUPREMUM))
+            tables_conflict(wanted, held).filter(|_| is_same)
+        };
+        is_waiting == Some(true)
     }
 
     fn shared_record(&self, other: &Self) -> Option<&InnodbRecord> {

@@ -75,7 +75,7 @@ impl IntrospectionQuery<'_, '_> {
                 let wanted = transaction.waits.iter().map(|(lock, _)| lock);
                 let locks = transaction.locks.iter().chain(wanted);
                 for index in locks.filter_map(InnodbLock::index) {
-                    self.introspection.dictionary.learn(self.session, index).await?;
+                    self.introspection.dictionary.load(self.session, index).await?;
                 }
             }
         }

@@ -10,12 +10,10 @@
 //!        ├─ innodb_status, innodb_deadlock   parsers of that status      metadata   rules of metadata locks
 //!        ├─ session_list   accounts, clients and statements              wait_forest   waits as trees by root blocker
 //!        ├─ deadlock_dump, postgres_log      deadlocks in texts and logs, lock_words: locks in plain words
-//!        ├─ deadlock_count   the number of deadlocks
 //!        └─ dictionary, key_value, key_time  keys from bytes to readable values
 //! ```
 
 pub mod conflict;
-mod deadlock_count;
 mod deadlock_dump;
 mod dictionary;
 mod innodb_deadlock;
@@ -94,7 +92,7 @@ impl Introspection {
     /// Fails if the account may not query locks.
     pub async fn check_permission(&self, session: &mut SessionRef<'_>) -> Result<()> {
         let sql = match session.dialect {
-            Dialect::Mysql => mysql::PERMISSION_CHECK,
+            Dialect::Mysql => mysql::ACCESS_CHECK,
             Dialect::Mariadb => innodb_status::QUERY,
             Dialect::Postgres => return Ok(()),
         };
@@ -165,9 +163,26 @@ impl Introspection {
         let deadlock = InnodbDeadlock::parse_last(innodb_status::text(&status));
         let Some(deadlock) = deadlock else { return Ok(None) };
         for index in deadlock.indexes() {
-            self.dictionary.learn(session, index).await?;
+            self.dictionary.load(session, index).await?;
         }
         Ok(Some(deadlock))
+    }
+
+    /// Returns the number of deadlocks since the server was started or the counter was reset; None if the account may
+    /// not see it or the server does not count. PostgreSQL counts about a second late.
+    pub async fn deadlock_count(&self, session: &mut SessionRef<'_>) -> Result<Option<u64>> {
+        let query = match session.dialect {
+            // Needs PROCESS.
+            Dialect::Mysql => {
+                "SELECT `COUNT` FROM information_schema.INNODB_METRICS \
+                 WHERE NAME = 'lock_deadlocks' AND STATUS = 'enabled'"
+            }
+            Dialect::Mariadb => "SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'",
+            Dialect::Postgres => "SELECT sum(deadlocks)::bigint FROM pg_stat_database",
+        };
+        let rows = rows_if_allowed(session, query).await?;
+        // The name of a status variable comes before its value.
+        Ok(rows.first().and_then(|row| row.last()?.as_ref()?.parse().ok()))
     }
 
     /// Returns the age of the youngest wait in the last result of [`lock_waits`](Self::lock_waits). Known only on
@@ -186,14 +201,14 @@ pub(crate) async fn check_access(
     session: &mut SessionRef<'_>,
     has_performance_schema: bool,
 ) -> Result<()> {
-    let questions: &[&str] = match session.dialect {
+    let queries: &[&str] = match session.dialect {
         Dialect::Mysql => &[mysql::ACCESS_CHECK, LABEL_ACCESS_CHECK, innodb_status::QUERY],
         Dialect::Mariadb if has_performance_schema => &[LABEL_ACCESS_CHECK, innodb_status::QUERY],
         Dialect::Mariadb => &[innodb_status::QUERY],
         Dialect::Postgres => &[],
     };
-    for question in questions {
-        session.cells(question).await?;
+    for query in queries {
+        session.cells(query).await?;
     }
     Ok(())
 }
@@ -218,23 +233,23 @@ pub(crate) async fn rows_if_allowed(
 /// Runs several queries in one round trip.
 async fn ask_all<const N: usize>(
     session: &mut SessionRef<'_>,
-    questions: [&str; N],
+    queries: [&str; N],
 ) -> Result<[Vec<CellRow>; N]> {
-    let mut results = session.results(&questions.join("; ")).await?.into_iter();
+    let mut results = session.results(&queries.join("; ")).await?.into_iter();
     Ok(std::array::from_fn(|_| results.next().unwrap_or_default().rows))
 }
 
 /// Like [`ask_all`], with None for each query that the server refuses.
 async fn ask_each<const N: usize>(
     session: &mut SessionRef<'_>,
-    questions: [&str; N],
+    queries: [&str; N],
 ) -> Result<[Option<Vec<CellRow>>; N]> {
-    if let Some(answers) = if_allowed(ask_all(session, questions).await)? {
+    if let Some(answers) = if_allowed(ask_all(session, queries).await)? {
         return Ok(answers.map(Some));
     }
     let mut answers = std::array::from_fn(|_| None);
-    for (answer, question) in answers.iter_mut().zip(questions) {
-        *answer = if_allowed(session.cells(question).await)?;
+    for (answer, query) in answers.iter_mut().zip(queries) {
+        *answer = if_allowed(session.cells(query).await)?;
     }
     Ok(answers)
 }

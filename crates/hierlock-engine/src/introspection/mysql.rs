@@ -8,8 +8,6 @@ use super::{
 };
 use crate::row::{CellRow, cell, number_cell};
 
-pub(super) const PERMISSION_CHECK: &str = "SELECT COUNT(*) FROM performance_schema.data_lock_waits";
-
 /// Names all queried tables and reads no rows.
 pub(super) const ACCESS_CHECK: &str = "SELECT 1 FROM performance_schema.data_lock_waits, \
      performance_schema.data_locks, performance_schema.metadata_locks WHERE 1 = 0";
@@ -132,11 +130,8 @@ impl IntrospectionQuery<'_, '_> {
             "RECORD" => {
                 let (index, dictionary) =
                     ([schema, table, index], &mut self.introspection.dictionary);
-                dictionary.learn(self.session, index).await?;
-                let record = row[5].as_deref().map(|data| match data {
-                    data if data.starts_with("supremum") => data.to_owned(),
-                    data => dictionary.record_of_data(index, data),
-                });
+                dictionary.load(self.session, index).await?;
+                let record = row[5].as_deref().map(|data| dictionary.record_of_data(index, data));
                 LockTarget::of_record(index, record, mode)
             }
             "TABLE" => LockTarget::of_table(LockKind::Table, schema, table, mode),

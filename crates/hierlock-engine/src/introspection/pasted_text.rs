@@ -48,12 +48,10 @@ impl PastedLine<'_> {
 
 /// Returns whether a part of the text looks like InnoDB output.
 pub(super) fn is_innodb(text: &str) -> bool {
-    ["INNODB MONITOR OUTPUT", "Trx id counter", "InnoDB: ", "[InnoDB]", "[MY-0"]
-        .iter()
-        .any(|word| text.contains(word))
-        || lines(text)
-            .iter()
-            .any(|line| is_innodb_line(line.rest()) && line.rest() != "TRANSACTIONS")
+    let words = ["INNODB MONITOR OUTPUT", "Trx id counter", "InnoDB: ", "[InnoDB]", "[MY-0"];
+    let is_known = |line: &str| is_innodb_line(line) && line != "TRANSACTIONS";
+    words.iter().any(|word| text.contains(word))
+        || lines(text).iter().any(|line| is_known(line.rest()))
 }
 
 /// Returns the lines of a text, with the prefixes of InnoDB lines found.
@@ -65,11 +63,11 @@ pub(super) fn lines(text: &str) -> Vec<PastedLine<'_>> {
         // `mysql -e` prints the whole text on one line.
         if raw.contains("\\n") && LINE_PREFIXES.iter().any(|begin| raw.contains(begin)) {
             let whole = raw.replace("\\n", "\n").replace("\\t", "\t").replace("\\\\", "\\");
-            let line = |line: &str| clean(Cow::Owned(line.trim_end().to_owned()), "");
+            let line = |line: &str| parse_line(Cow::Owned(line.trim_end().to_owned()), "");
             lines.extend(whole.lines().map(line));
             continue;
         }
-        let line = clean(Cow::Borrowed(raw.trim_end()), &last_prefix);
+        let line = parse_line(Cow::Borrowed(raw.trim_end()), &last_prefix);
         if line.rest().contains(" thread id ") {
             line.prefix().clone_into(&mut last_prefix);
         }
@@ -83,8 +81,11 @@ fn push_line<'a>(lines: &mut Vec<PastedLine<'a>>, line: PastedLine<'a>) {
     const CONTINUATIONS: [&str; 7] =
         ["`", "trx id ", "lock_mode ", "lock mode ", "locks ", "insert intention", "waiting"];
     let rest = line.rest().trim_start();
+    let is_lock = |line: &PastedLine| {
+        line.rest().starts_with("RECORD LOCKS") || line.rest().starts_with("TABLE LOCK")
+    };
     if let Some(last) = lines.last_mut()
-        && is_lock(last.rest())
+        && is_lock(last)
         && CONTINUATIONS.iter().any(|begin| rest.starts_with(begin))
     {
         let joined = format!("{} {rest}", last.text.trim_end());
@@ -92,10 +93,6 @@ fn push_line<'a>(lines: &mut Vec<PastedLine<'a>>, line: PastedLine<'a>) {
     } else {
         lines.push(line);
     }
-}
-
-fn is_lock(line: &str) -> bool {
-    line.starts_with("RECORD LOCKS") || line.starts_with("TABLE LOCK")
 }
 
 fn is_innodb_line(line: &str) -> bool {
@@ -113,14 +110,12 @@ fn is_innodb_line(line: &str) -> bool {
 fn is_field(line: &str) -> bool {
     let number = line.trim_start().split_once(": ");
     number.is_some_and(|(number, rest)| {
-        !number.is_empty()
-            && number.bytes().all(|byte| byte.is_ascii_digit())
-            && (rest.starts_with("len ") || rest.starts_with("SQL NULL"))
+        number.parse::<u32>().is_ok() && (rest.starts_with("len ") || rest.starts_with("SQL NULL"))
     })
 }
 
 /// Finds the start of the InnoDB line. `last_prefix` is the prefix of the ` thread id ` line above.
-fn clean<'a>(text: Cow<'a, str>, last_prefix: &str) -> PastedLine<'a> {
+fn parse_line<'a>(text: Cow<'a, str>, last_prefix: &str) -> PastedLine<'a> {
     let starts = LINE_PREFIXES.iter().filter_map(|begin| text.find(begin));
     let start = starts.filter(|at| is_prefix(&text[..*at]) && is_innodb_line(&text[*at..])).min();
     // Any other line is a statement, or empty.
@@ -182,18 +177,9 @@ fn prefix_like(like: &str, text: &str) -> usize {
 
 /// Finds `2026-11-17 22:24:18.103 UTC`, `2026-11-17T22:24:18.103388Z` or `131117 10:00:00` in a text.
 pub(super) fn time_stamp(text: &str) -> Option<&str> {
-    let is_stamp = |at: &usize| {
-        let shape: String = text[*at..]
-            .chars()
-            .take(16)
-            .map(|c| if c.is_ascii_digit() { '0' } else { c })
-            .collect();
-        ["0000-00-00 00:00", "0000-00-00T00:00", "000000 00:00:00", "000000  0:00:00"]
-            .iter()
-            .any(|known| shape.starts_with(known))
-    };
-    let start = text.char_indices().map(|(at, _)| at).find(is_stamp)?;
-    let rest = &text[start..];
+    let shapes = ["0000-00-00 00:00", "0000-00-00T00:00", "000000 00:00:00", "000000  0:00:00"];
+    let shape = text.replace(|c: char| c.is_ascii_digit(), "0");
+    let rest = &text[shapes.iter().filter_map(|known| shape.find(known)).min()?..];
     let day = rest.find([' ', 'T'])?;
     let is_time_character = |c: char| c.is_ascii_digit() || ":.,+Z".contains(c);
     let time = rest[day + 1..].trim_start();

@@ -11,9 +11,6 @@ use crate::row::{CellRow, cell, number_cell};
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-const NO_ROW_LOCKS: &str = "PostgreSQL tells who has locked which row, and when, only with its extension \
-                            pgrowlocks, which could not be made here";
-
 /// The locks that `condition` selects, with the names of their tables (the OID for another database). Locks of a
 /// parallel worker count as its leader's. The tuple lock of a session that waits for a transaction shows which row it
 /// wants. (PostgreSQL 13 has no `waitstart`.)
@@ -146,22 +143,22 @@ impl IntrospectionQuery<'_, '_> {
             let target = self.named_target(row).await?;
             list.locks.push(SessionLock { session, target, granted });
         }
-        let mut unread_reason = None;
+        let mut add_reason =
+            |reason| list.incomplete.push(IncompleteLocks { session: None, reason });
         if let (Some(extension), Some(schema)) = (&self.scope.row_locks_schema, &self.scope.schema)
         {
             for table in tables {
                 match self.row_locks(extension, [schema, table]).await? {
                     Some(rows) => list.locks.extend(rows),
-                    None => {
-                        unread_reason = Some(format!("the row locks of {table} could not be read"))
-                    }
+                    None => add_reason(format!("the row locks of {table} could not be read")),
                 }
             }
         } else {
-            unread_reason = Some(NO_ROW_LOCKS.to_owned());
+            add_reason(
+                "PostgreSQL lists row locks only with the extension pgrowlocks, which could not be created"
+                    .to_owned(),
+            );
         }
-        list.incomplete
-            .extend(unread_reason.map(|reason| IncompleteLocks { session: None, reason }));
         Ok(list)
     }
 

@@ -130,12 +130,9 @@ impl LogMessage {
         let prefix = if prefix.is_empty() { message } else { prefix };
         log_message.time = time_stamp(prefix).map(str::to_owned);
         let account = prefix.split([' ', ':', '[', ',']).find_map(|word| word.split_once('@'));
-        if let Some((user, database)) =
-            account.filter(|(user, database)| !user.is_empty() && !database.is_empty())
-        {
-            (log_message.user, log_message.database) =
-                (Some(user.to_owned()), Some(database.to_owned()));
-        }
+        let account = account.filter(|(user, database)| !user.is_empty() && !database.is_empty());
+        let account = account.map(|(user, database)| (user.to_owned(), database.to_owned()));
+        (log_message.user, log_message.database) = account.unzip();
         (log_message, rest)
     }
 
@@ -156,40 +153,33 @@ impl LogMessage {
     /// Returns the deadlock; None if the message is about something else.
     fn dump(self) -> Option<DeadlockDump> {
         let waits: Vec<DeadlockWait> = self.detail_lines().filter_map(parse_wait).collect();
-        let first = waits.first()?.waiter;
         let index = |pid: i64| waits.iter().position(|wait| wait.waiter == pid);
-        let is_whole = waits.iter().all(|wait| index(wait.holder).is_some());
+        let wanted = |target| DeadlockLock { target, columns: Vec::new(), granted: false };
         let mut members: Vec<DeadlockMember> = waits
             .iter()
             .map(|wait| DeadlockMember {
                 session: Some(wait.waiter),
                 statement: self.statement_of(wait.waiter),
                 waits_for: index(wait.holder),
-                wanted: wait.wanted.clone().map(|target| DeadlockLock {
-                    target,
-                    columns: Vec::new(),
-                    granted: false,
-                }),
+                wanted: wait.wanted.clone().map(wanted),
                 ..DeadlockMember::default()
             })
             .collect();
         // The session that detects the deadlock is the victim, and the first in the list.
-        if let Some(victim) = members.iter_mut().find(|member| member.session == Some(first)) {
-            victim.row =
-                self.context.as_deref().and_then(|text| text.lines().find_map(parse_context));
-            victim.user = self.user;
-            victim.database = self.database;
-            victim.host = self.host;
-            victim.program = self.program;
-            let statement = self.statement.map(|statement| statement_text(&statement));
-            victim.statement = statement.or(victim.statement.take());
-        }
+        let victim = members.first_mut()?;
+        victim.row = self.context.as_deref().and_then(|text| text.lines().find_map(parse_context));
+        victim.user = self.user;
+        victim.database = self.database;
+        victim.host = self.host;
+        victim.program = self.program;
+        let statement = self.statement.map(|statement| statement_text(&statement));
+        victim.statement = statement.or(victim.statement.take());
         Some(DeadlockDump {
             dialect: Some(Dialect::Postgres),
             time: self.time,
-            members,
             victim: Some(0),
-            is_cut: !is_whole || !self.has_end,
+            is_cut: !self.has_end || members.iter().any(|member| member.waits_for.is_none()),
+            members,
             has_guessed_keys: false,
         })
     }

@@ -2,7 +2,7 @@
 //!
 //! Values that the account may not read are left out, and the missing privilege is reported.
 
-use super::{IntrospectionScope, ask_each};
+use super::{IntrospectionScope, Result, ask_each};
 use crate::row::{CellRow, cell, number_cell};
 use crate::{Dialect, ErrorClass, SessionRef, sessions};
 use std::collections::HashMap;
@@ -130,7 +130,7 @@ impl MissingPrivilege {
 pub async fn list_sessions(
     session: &mut SessionRef<'_>,
     scope: &IntrospectionScope,
-) -> Result<SessionList, sqlx::Error> {
+) -> Result<SessionList> {
     let mut list = match session.dialect {
         Dialect::Postgres => postgres(session, scope).await?,
         Dialect::Mysql | Dialect::Mariadb => innodb(session, scope).await?,
@@ -142,10 +142,7 @@ pub async fn list_sessions(
 /// PostgreSQL's replacement for a statement that the account may not see.
 const HIDDEN_STATEMENT: &str = "<insufficient privilege>";
 
-async fn postgres(
-    session: &mut SessionRef<'_>,
-    scope: &IntrospectionScope,
-) -> Result<SessionList, sqlx::Error> {
+async fn postgres(session: &mut SessionRef<'_>, scope: &IntrospectionScope) -> Result<SessionList> {
     let millis_since =
         |time: &str| format!("(EXTRACT(EPOCH FROM clock_timestamp() - {time}) * 1000)::bigint");
     // PostgreSQL 13 has no `waitstart`.
@@ -169,21 +166,15 @@ async fn postgres(
         scope.condition("a.pid")
     );
     let rows = session.cells(&sql).await?;
-    let mut list =
-        SessionList { sessions: rows.iter().filter_map(read).collect(), ..Default::default() };
-    for session in &mut list.sessions {
+    let mut list = SessionList::default();
+    for mut session in rows.iter().filter_map(session_info) {
+        if session.statement.take_if(|statement| statement == HIDDEN_STATEMENT).is_some() {
+            list.missing = vec![MissingPrivilege::ReadAllStats];
+        }
         let name = session.label.as_deref().unwrap_or_default();
         let whole = session.statement.as_deref().and_then(|sql| whole_label(sql, name));
-        if let Some(whole) = whole.map(str::to_owned) {
-            session.label = Some(whole);
-        }
-    }
-    let is_hidden = |session: &SessionInfo| session.statement.as_deref() == Some(HIDDEN_STATEMENT);
-    if list.sessions.iter().any(is_hidden) {
-        list.missing.push(MissingPrivilege::ReadAllStats);
-        for hidden in list.sessions.iter_mut().filter(|session| is_hidden(session)) {
-            hidden.statement = None;
-        }
+        session.label = whole.map(str::to_owned).or(session.label);
+        list.sessions.push(session);
     }
     Ok(list)
 }
@@ -196,10 +187,7 @@ fn millis_since(time: &str) -> String {
     )
 }
 
-async fn innodb(
-    session: &mut SessionRef<'_>,
-    scope: &IntrospectionScope,
-) -> Result<SessionList, sqlx::Error> {
+async fn innodb(session: &mut SessionRef<'_>, scope: &IntrospectionScope) -> Result<SessionList> {
     let is_mysql = session.dialect == Dialect::Mysql;
     let millis = if is_mysql { "TIME * 1000" } else { "CAST(TIME_MS AS SIGNED)" };
     // All sessions with PROCESS, else only those of the account.
@@ -252,11 +240,9 @@ async fn innodb(
     } else {
         HashMap::new()
     };
-    let mut by_pid: HashMap<i64, SessionInfo> = HashMap::new();
-    for info in threads.iter().flatten().filter_map(read) {
-        by_pid.insert(info.pid, info);
-    }
-    for process in processes.iter().flatten().filter_map(read) {
+    let infos = threads.iter().flatten().filter_map(session_info);
+    let mut by_pid: HashMap<i64, SessionInfo> = infos.map(|info| (info.pid, info)).collect();
+    for process in processes.iter().flatten().filter_map(session_info) {
         let SessionInfo { program, client_pid, label, .. } =
             by_pid.remove(&process.pid).unwrap_or_default();
         // The row of a hold that is being extended does not name the new targets yet.
@@ -266,8 +252,8 @@ async fn innodb(
     }
     for row in transactions.iter().flatten() {
         if let Some(info) = number_cell(row, 0).and_then(|pid| by_pid.get_mut(&pid)) {
-            info.in_transaction_for = span(row, 1);
-            info.waiting_for = span(row, 2);
+            info.in_transaction_for = duration_cell(row, 1);
+            info.waiting_for = duration_cell(row, 2);
         }
     }
     Ok(SessionList { sessions: by_pid.into_values().collect(), missing })
@@ -277,7 +263,7 @@ async fn innodb(
 ///
 /// # Errors
 /// Fails with the error of the server, or if it does not answer.
-pub async fn is_performance_schema_off(session: &mut SessionRef<'_>) -> Result<bool, sqlx::Error> {
+pub async fn is_performance_schema_off(session: &mut SessionRef<'_>) -> Result<bool> {
     let rows = session.cells("SHOW GLOBAL VARIABLES LIKE 'performance_schema'").await?;
     // A server may be built without performance_schema.
     Ok(rows.first().is_none_or(|row| cell(row, 1) != "ON"))
@@ -287,7 +273,7 @@ pub async fn is_performance_schema_off(session: &mut SessionRef<'_>) -> Result<b
 async fn read_label_table(
     session: &mut SessionRef<'_>,
     missing: &mut Vec<MissingPrivilege>,
-) -> Result<HashMap<i64, String>, sqlx::Error> {
+) -> Result<HashMap<i64, String>> {
     // An ALTER TABLE may wait for a holder. This query must not wait behind it.
     let (before, hint) = match session.dialect {
         Dialect::Mariadb => ("SET STATEMENT lock_wait_timeout = 0 FOR ", ""),
@@ -315,7 +301,7 @@ async fn read_label_table(
 }
 
 /// Reads a session. Missing columns are None.
-fn read(row: &CellRow) -> Option<SessionInfo> {
+fn session_info(row: &CellRow) -> Option<SessionInfo> {
     let text = |column: usize| Some(cell(row, column).to_owned()).filter(|text| !text.is_empty());
     Some(SessionInfo {
         pid: number_cell(row, 0)?,
@@ -324,17 +310,17 @@ fn read(row: &CellRow) -> Option<SessionInfo> {
         database: text(3),
         state: text(4),
         statement: text(5),
-        in_state_for: span(row, 6),
+        in_state_for: duration_cell(row, 6),
         program: text(7),
         client_pid: number_cell(row, 8),
         label: text(9),
-        in_transaction_for: span(row, 10),
-        waiting_for: span(row, 11),
+        in_transaction_for: duration_cell(row, 10),
+        waiting_for: duration_cell(row, 11),
     })
 }
 
 /// Reads milliseconds, which are negative if a clock was set back.
-fn span(row: &CellRow, column: usize) -> Option<Duration> {
+fn duration_cell(row: &CellRow, column: usize) -> Option<Duration> {
     number_cell(row, column).map(|millis| Duration::from_millis(millis.max(0).unsigned_abs()))
 }
 

@@ -66,7 +66,8 @@ impl WaitTree {
 pub fn wait_trees(waits: &[LockWait]) -> Vec<WaitTree> {
     let mut forest = Forest::new(waits);
     let is_root = |pid: &i64| forest.blockers.get(pid).is_none_or(|blockers| blockers.is_empty());
-    let roots: Vec<i64> = forest.sessions().into_iter().filter(is_root).collect();
+    let sessions: BTreeSet<&i64> = forest.blockers.keys().chain(forest.waiters.keys()).collect();
+    let roots: Vec<i64> = sessions.into_iter().copied().filter(is_root).collect();
     forest.add_trees(&roots.iter().map(|root| (*root, None)).collect::<Vec<_>>());
     let mut trees: Vec<WaitTree> = Vec::new();
     for root in roots {
@@ -85,7 +86,7 @@ pub fn wait_trees(waits: &[LockWait]) -> Vec<WaitTree> {
     trees
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Forest {
     /// The blockers of each waiting session.
     blockers: BTreeMap<i64, BTreeSet<i64>>,
@@ -98,20 +99,15 @@ struct Forest {
 
 impl Forest {
     fn new(waits: &[LockWait]) -> Self {
-        let mut blockers: BTreeMap<i64, BTreeSet<i64>> = BTreeMap::new();
-        let mut waiters: BTreeMap<i64, BTreeSet<i64>> = BTreeMap::new();
+        let mut forest = Self::default();
         for wait in waits {
-            let others = || wait.blockers.iter().filter(|blocker| **blocker != wait.waiter);
-            blockers.entry(wait.waiter).or_default().extend(others());
-            for blocker in others() {
-                waiters.entry(*blocker).or_default().insert(wait.waiter);
+            let blockers = forest.blockers.entry(wait.waiter).or_default();
+            for blocker in wait.blockers.iter().filter(|blocker| **blocker != wait.waiter) {
+                blockers.insert(*blocker);
+                forest.waiters.entry(*blocker).or_default().insert(wait.waiter);
             }
         }
-        Self { blockers, waiters, parents: BTreeMap::new(), children: BTreeMap::new() }
-    }
-
-    fn sessions(&self) -> BTreeSet<i64> {
-        self.blockers.keys().chain(self.waiters.keys()).copied().collect()
+        forest
     }
 
     /// Adds these roots to the forest, and breadth first all sessions that wait behind them.
@@ -133,17 +129,7 @@ impl Forest {
     /// others like it, so following the blockers ends in a cycle.
     fn next_cycle(&self) -> Option<Vec<i64>> {
         let first = self.blockers.keys().find(|pid| !self.parents.contains_key(pid))?;
-        let mut path = vec![*first];
-        loop {
-            let next = *self.blockers.get(path.last()?)?.first()?;
-            if let Some(begin) = path.iter().position(|pid| *pid == next) {
-                let mut cycle = path.split_off(begin);
-                let smallest = cycle.iter().enumerate().min_by_key(|(_, pid)| **pid)?.0;
-                cycle.rotate_left(smallest);
-                return Some(cycle);
-            }
-            path.push(next);
-        }
+        cycle_from(*first, |pid| self.blockers.get(&pid)?.first().copied())
     }
 
     fn tree(&self, root: TreeRoot, roots: &[i64]) -> WaitTree {
@@ -158,6 +144,21 @@ impl Forest {
             stack.extend(children.map(|child| (*child, depth + 1)));
         }
         WaitTree { root, rows }
+    }
+}
+
+/// Follows `next` from `first` into a cycle, and returns it from its smallest member on. None if there is an end.
+pub(super) fn cycle_from<T: Copy + Ord>(first: T, next: impl Fn(T) -> Option<T>) -> Option<Vec<T>> {
+    let mut path = vec![first];
+    loop {
+        let member = next(*path.last()?)?;
+        if let Some(begin) = path.iter().position(|earlier| *earlier == member) {
+            let mut cycle = path.split_off(begin);
+            let smallest = cycle.iter().enumerate().min_by_key(|(_, member)| **member)?.0;
+            cycle.rotate_left(smallest);
+            return Some(cycle);
+        }
+        path.push(member);
     }
 }
 
@@ -246,13 +247,11 @@ mod tests {
                 wait_trees(&waits).into_iter().flat_map(|tree| tree.rows).collect();
             let mut listed: Vec<i64> = rows.iter().map(|row| row.session).collect();
             listed.sort_unstable();
-            let mut expected: Vec<i64> = waits
+            let expected: BTreeSet<i64> = waits
                 .iter()
                 .flat_map(|wait| wait.blockers.iter().copied().chain([wait.waiter]))
                 .collect();
-            expected.sort_unstable();
-            expected.dedup();
-            prop_assert_eq!(listed, expected);
+            prop_assert_eq!(listed, Vec::from_iter(expected));
             for row in rows {
                 if let Some(parent) = row.parent {
                     let is_wait = |wait: &LockWait| {
