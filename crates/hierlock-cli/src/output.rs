@@ -46,14 +46,16 @@ pub(crate) fn has_colour() -> bool {
     io::stdout().is_terminal() && !unwanted
 }
 
-pub(crate) fn json(result: &impl Serialize) -> String {
+/// Returns one line of JSON.
+pub(crate) fn json_line(result: &impl Serialize) -> String {
     // Serialization of these types cannot fail: all keys are strings.
     serde_json::to_string(result).unwrap_or_default() + "\n"
 }
 
 /// Returns a JSON array with one line per item.
 pub(crate) fn json_list<T: Serialize>(items: impl IntoIterator<Item = T>) -> String {
-    let lines: Vec<_> = items.into_iter().map(|item| json(&item).trim_end().to_owned()).collect();
+    let lines: Vec<_> =
+        items.into_iter().map(|item| json_line(&item).trim_end().to_owned()).collect();
     format!("[{}]\n", lines.join(",\n "))
 }
 

@@ -73,7 +73,7 @@ fn print_deadlocks(args: &DeadlocksArgs, mut deadlocks: Vec<DeadlockDump>) -> Co
     }
     print(match args.format() {
         OutputFormat::Text => text::deadlocks(&deadlocks),
-        OutputFormat::Json => json_list(deadlocks.iter().map(json::DeadlockJson::new)),
+        OutputFormat::Json => json_list(deadlocks.iter().map(json::deadlock_json)),
         OutputFormat::Mermaid => deadlocks
             .iter()
             .map(|deadlock| DeadlockSkeleton::new(deadlock).record().mermaid())

@@ -3,13 +3,13 @@
 mod json;
 pub(crate) mod text;
 
-pub(crate) use json::SlotSummaryJson;
+pub(crate) use json::slot_summary_json;
 
 use crate::exit::{CommandError, CommandResult};
 use crate::locks::LockSource;
-use crate::locks::json::MissingJson;
+use crate::locks::json::missing_json;
 use crate::locks::text::missing_texts;
-use crate::output::{json as to_json, print, print_message};
+use crate::output::{json_line, print, print_message};
 use crate::progress;
 use crate::signals::{Signals, block_on};
 use crate::time::{duration_text, timestamp};
@@ -17,7 +17,7 @@ use crate::top::{PlaceArgs, interval};
 use hierlock::parse_duration;
 use hierlock::sql::lock_report::{LockSnapshot, SlotStatistics};
 use indicatif::ProgressBar;
-use serde::Serialize;
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, sleep_until};
 
@@ -50,17 +50,6 @@ Examples:
   hierlock hot --url mysql://…                      # for 10 seconds
   hierlock hot --for 5m --interval 1s --limit 20
   hierlock hot --json | jq '.slots[] | select(.false_contention == \"yes\")'";
-
-#[derive(Serialize)]
-struct HotJson<'a> {
-    server: &'a str,
-    from: String,
-    to: String,
-    samples: usize,
-    slots: Vec<SlotSummaryJson>,
-    missing_privileges: Vec<MissingJson>,
-    notes: &'a [String],
-}
 
 pub(crate) fn hot(args: &HotArgs) -> CommandResult {
     block_on(async {
@@ -113,15 +102,15 @@ fn report(args: &HotArgs, statistics: &SlotStatistics, last: &LockSnapshot) -> C
     let (from, to) = statistics.period().unwrap_or((last.taken, last.taken));
     let samples = statistics.samples();
     if args.json {
-        return print(to_json(&HotJson {
-            server: &last.server,
-            from: timestamp(from),
-            to: timestamp(to),
-            samples,
-            slots: slots.iter().map(SlotSummaryJson::new).collect(),
-            missing_privileges: MissingJson::list(last),
-            notes: &last.notes,
-        }));
+        return print(json_line(&json!({
+            "server": last.server,
+            "from": timestamp(from),
+            "to": timestamp(to),
+            "samples": samples,
+            "slots": slots.iter().map(slot_summary_json).collect::<Value>(),
+            "missing_privileges": missing_json(last),
+            "notes": last.notes,
+        })));
     }
     let period = duration_text(to.duration_since(from).unwrap_or_default());
     print_message(format!("took {samples} snapshots of {} in {period}", last.server));

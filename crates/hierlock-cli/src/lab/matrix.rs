@@ -6,7 +6,7 @@ use super::interrupt::Interrupt;
 use super::run::{print_missing, progress_bar, update_progress};
 use super::servers::LabServers;
 use crate::exit::{CommandError, CommandResult};
-use crate::output::{has_colour, json, print, write_file};
+use crate::output::{has_colour, json_line, print, write_file};
 use hierlock_lab::{Engine, MatrixOptions, MatrixReport, ModePair, Place};
 
 pub(super) async fn matrix(args: &MatrixArgs, interrupt: Interrupt) -> CommandResult {
@@ -31,7 +31,7 @@ pub(super) async fn matrix(args: &MatrixArgs, interrupt: Interrupt) -> CommandRe
     _ = interrupt.run_until_signal(run).await;
     bar.finish_and_clear();
     let written = write_file(args.svg.as_deref(), || report.svg());
-    let printed = print(if args.json { json(&report) } else { report.text(has_colour()) });
+    let printed = print(if args.json { json_line(&report) } else { report.text(has_colour()) });
     print_missing(&servers.missing);
     let is_complete = !args.servers.strict || servers.missing.is_empty();
     servers.close(&interrupt).await;

@@ -13,7 +13,7 @@ pub(crate) use args::LeaseArgs;
 
 use crate::args::with;
 use crate::exit::{self, CommandError, CommandResult};
-use crate::output::{counted, json, print, write};
+use crate::output::{counted, json_line, print, write};
 use crate::time::{duration_text, relative_time};
 use args::{AcquireArgs, LeaseCommand, ListLeasesArgs, ReleaseArgs};
 use hierlock::Error;
@@ -69,7 +69,7 @@ async fn acquire(leases: &Leases, database: &Database, args: &AcquireArgs) -> Co
         Err(error) => return not_acquired(database, args, error).await,
     };
     let text = match (args.json, args.print_token) {
-        (true, _) => json(&LeaseResultJson::Acquired(LeaseJson::from(lease.info()))),
+        (true, _) => json_line(&LeaseResultJson::Acquired(LeaseJson::from(lease.info()))),
         (_, true) => format!("{}\n", lease.token()),
         _ => format!("acquired {}\n", sentence(&lease)),
     };
@@ -87,7 +87,7 @@ async fn not_acquired(database: &Database, args: &AcquireArgs, error: Error) -> 
     let Some(holder) = error.lease_holder() else { return Err(error.into()) };
     if args.json {
         let (wanted, holder) = (args.target.to_string(), LeaseJson::from(holder));
-        print(json(&LeaseResultJson::Held { wanted, holder }))?;
+        print(json_line(&LeaseResultJson::Held { wanted, holder }))?;
         return Ok(exit::NOT_ACQUIRED);
     }
     if holder.is_expired {
@@ -107,12 +107,12 @@ async fn renew(leases: &Leases, token: i64, as_json: bool) -> CommandResult {
     };
     match renewed.await {
         Ok(lease) if as_json => {
-            print(json(&LeaseResultJson::Renewed(LeaseJson::from(lease.info()))))
+            print(json_line(&LeaseResultJson::Renewed(LeaseJson::from(lease.info()))))
         }
         Ok(lease) => print(format!("renewed {}\n", sentence(&lease))),
         Err(error) => match error.lost_lease() {
             Some(lost) if as_json => {
-                print(json(&LeaseResultJson::lost(token, lost)))?;
+                print(json_line(&LeaseResultJson::lost(token, lost)))?;
                 Ok(exit::LOST)
             }
             _ => Err(error.into()),

@@ -10,12 +10,12 @@ use super::confirm::confirm;
 pub(crate) use super::kill_log::{KillLog, LogEcho, user_name};
 use super::text::{Renderer, client_text, lock_text};
 use crate::exit::{self, CommandError, CommandResult};
-use crate::output::{counted, escape_controls, json, print};
+use crate::output::{counted, escape_controls, json_line, print};
 use crate::time::timestamp;
 use hierlock::sql::Dialect;
 use hierlock::sql::lock_report::{LockInspector, LockSnapshot, SessionLocks};
 use hierlock_engine::{ErrorClass, Pool, PoolSettings, ServerError, SessionId};
-use serde::Serialize;
+use serde_json::json;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -24,24 +24,6 @@ use tokio::time::sleep;
 /// The time limit for a session to roll back and end, and the interval of the checks.
 const END_LIMIT: Duration = Duration::from_secs(30);
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(20);
-
-/// A line of the log.
-#[derive(Serialize)]
-struct KillRecord<'a> {
-    event: &'static str,
-    time: String,
-    server: &'a str,
-    session: i64,
-    user: Option<&'a str>,
-    client: Option<&'a str>,
-    program: Option<&'a str>,
-    paths: Vec<String>,
-    waiting: Vec<i64>,
-    reason: &'a str,
-    by: &'a str,
-    /// Whether the session was gone before [`END_LIMIT`].
-    gone: bool,
-}
 
 pub(super) async fn kill(locks: &LocksArgs, args: &KillArgs) -> CommandResult {
     let place = LockPlace::of(locks.url.as_ref())?;
@@ -146,25 +128,21 @@ impl PendingKill {
         }
         self.terminate().await?;
         let gone = self.wait_until_gone().await?;
-        let record = KillRecord {
-            event: "killed",
-            time: timestamp(SystemTime::now()),
-            server: &snapshot.server,
-            session: pid,
-            user: session.info.user.as_deref(),
-            client: session.info.client.as_deref(),
-            program: session
-                .label
-                .as_ref()
-                .map(|label| &*label.client.program)
-                .or(session.info.program.as_deref()),
-            paths: paths(session),
-            waiting: waiting.clone(),
-            reason,
-            by,
-            gone,
-        };
-        log.write(&json(&record))?;
+        let label = session.label.as_ref();
+        log.write(&json_line(&json!({
+            "event": "killed",
+            "time": timestamp(SystemTime::now()),
+            "server": snapshot.server,
+            "session": pid,
+            "user": session.info.user,
+            "client": session.info.client,
+            "program": label.map(|it| &it.client.program).or(session.info.program.as_ref()),
+            "paths": paths(session),
+            "waiting": waiting,
+            "reason": reason,
+            "by": by,
+            "gone": gone,
+        })))?;
         if !gone {
             return Err(CommandError::unavailable(format!(
                 "session {pid} was killed, but still exists after {} s: it rolls back its changes",

@@ -23,7 +23,7 @@ pub(crate) use args::LocksArgs;
 pub(crate) use place::{LockPlace, LockSource};
 
 use crate::exit::CommandResult;
-use crate::output::{has_colour, json as to_json, print};
+use crate::output::{has_colour, json_line, print};
 use crate::signals::{Signals, block_on};
 use args::LocksCommand;
 use snapshot_view::SnapshotView;
@@ -50,7 +50,7 @@ async fn list(args: &LocksArgs) -> CommandResult {
     let filter = args.path.as_ref().map(|path| source.filter(&snapshot, path));
     let view = SnapshotView::new(&snapshot, filter.as_ref(), args.all);
     if args.json {
-        return print(to_json(&json::SnapshotJson::new(&view)));
+        return print(json_line(&json::snapshot_json(&view)));
     }
     print(text::Renderer::new(has_colour()).snapshot(&view, args.path.as_ref()))
 }

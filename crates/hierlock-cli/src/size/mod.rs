@@ -12,7 +12,7 @@ mod text;
 
 use crate::args::{TreeArgs, buckets, count};
 use crate::exit::{CommandError, CommandResult};
-use crate::output::{json, print, write_file};
+use crate::output::{json_line, print, write_file};
 use hierlock::Buckets;
 use hierlock::sizing::{LevelLoad, Workload};
 use hierlock::sql::Dialect;
@@ -67,7 +67,7 @@ Examples:
 pub(crate) fn size(args: &SizeArgs) -> CommandResult {
     let report = SizeReport::new(&args.request()?);
     if args.json {
-        return print(json(&report));
+        return print(json_line(&report));
     }
     match args.svg.as_deref() {
         Some(file) if file.as_os_str() == "-" => return print(report.svg()),

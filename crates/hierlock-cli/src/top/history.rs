@@ -3,6 +3,7 @@
 use crate::exit::CommandError;
 use crate::locks::LockSource;
 use crate::locks::text::waited;
+use crate::time::millis;
 use hierlock::sql::lock_report::{LockSnapshot, SessionLocks, SlotStatistics};
 use hierlock_engine::introspection::LockTarget;
 use serde::Serialize;
@@ -117,10 +118,9 @@ impl History {
         self.figures = Figures {
             waiting: waits.len(),
             holding: snapshot.sessions.iter().filter(holds).count(),
-            longest_wait: longest.max().map(|(waited, session)| LongestWait {
-                session,
-                waiting_ms: waited.as_millis() as u64,
-            }),
+            longest_wait: longest
+                .max()
+                .map(|(waited, session)| LongestWait { session, waiting_ms: millis(waited) }),
             rates,
             deadlocks: sample.deadlocks.map(|count| self.count_deadlocks(snapshot.taken, count)),
         };
@@ -140,7 +140,6 @@ impl History {
             self.deadlocks.pop_front();
         }
         let (since, before) = self.deadlocks.front().copied().unwrap_or((now, total));
-        let recent_ms = age(since).as_millis() as u64;
-        DeadlockFigures { total, recent: total - before, recent_ms }
+        DeadlockFigures { total, recent: total - before, recent_ms: millis(age(since)) }
     }
 }
