@@ -89,13 +89,13 @@ pub(crate) fn statement_cell(statement: &str, max_chars: usize) -> String {
     cell(&statement.split_whitespace().collect::<Vec<_>>().join(" "), max_chars)
 }
 
-/// Returns `a, b, 3 more`: at most `max` of the items.
-pub(crate) fn short_list(mut items: Vec<String>, max: usize) -> String {
-    if let Some(more @ 1..) = items.len().checked_sub(max) {
-        items.truncate(max);
-        items.push(format!("{more} more"));
+/// Returns `a, b and 3 more`: at most `max` of the items.
+pub(crate) fn short_list(items: &[String], max: usize) -> String {
+    let list = items[..items.len().min(max)].join(", ");
+    match items.len().saturating_sub(max) {
+        0 => list,
+        more => format!("{list} and {more} more"),
     }
-    items.join(", ")
 }
 
 /// Escapes control characters except line feeds. A message may quote untrusted text, and a terminal would execute its

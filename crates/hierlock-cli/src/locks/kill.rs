@@ -10,7 +10,7 @@ use super::confirm::confirm;
 pub(crate) use super::kill_log::{KillLog, LogEcho, user_name};
 use super::text::{Renderer, client_text, lock_text};
 use crate::exit::{self, CommandError, CommandResult};
-use crate::output::{counted, escape_controls, json_line, print};
+use crate::output::{escape_controls, json_line, print, short_list};
 use crate::time::timestamp;
 use hierlock::sql::Dialect;
 use hierlock::sql::lock_report::{LockInspector, LockSnapshot, SessionLocks};
@@ -24,6 +24,8 @@ use tokio::time::sleep;
 /// The time limit for a session to roll back and end, and the interval of the checks.
 const END_LIMIT: Duration = Duration::from_secs(30);
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// The number of locks in the message about a session that was ended.
+const MAX_LOCKS: usize = 4;
 
 pub(super) async fn kill(locks: &LocksArgs, args: &KillArgs) -> CommandResult {
     let place = LockPlace::of(locks.url.as_ref())?;
@@ -86,8 +88,9 @@ impl PendingKill {
     /// Returns lines with the session, its locks, and the sessions that wait for it.
     pub(crate) fn description(&self) -> String {
         let Self { snapshot, session, .. } = self;
-        let mut lines = Vec::new();
-        Renderer::new(false).session(session, 0, "", snapshot, None, &mut lines);
+        let mut renderer = Renderer::new(snapshot, None, false);
+        renderer.session(session, 0, "");
+        let mut lines = renderer.lines;
         if !session.has_locks() {
             lines.push("      holds no lock that the server shows".to_owned());
         }
@@ -199,17 +202,14 @@ fn paths(session: &SessionLocks) -> Vec<String> {
 
 /// Returns `, which held u1 exclusive (bucket 0/2652417); waited for by 813, 814`.
 fn released_text(session: &SessionLocks, waiting: &[i64]) -> String {
-    let mut held: Vec<String> =
-        session.held.iter().take(4).map(|lock| lock_text(lock, None)).collect();
-    if session.held.len() > held.len() {
-        let more = (session.held.len() - held.len()) as u64;
-        held.push(counted(more, "more lock"));
+    let held: Vec<String> = session.held.iter().map(|lock| lock_text(lock, None)).collect();
+    let mut text = String::new();
+    if !held.is_empty() {
+        text += &format!(", which held {}", short_list(&held, MAX_LOCKS));
     }
-    let held =
-        if held.is_empty() { String::new() } else { format!(", which held {}", held.join(", ")) };
-    let waiting: Vec<String> = waiting.iter().map(i64::to_string).collect();
-    match &waiting[..] {
-        [] => held,
-        _ => format!("{held}; waited for by {}", waiting.join(", ")),
+    if !waiting.is_empty() {
+        let waiting: Vec<String> = waiting.iter().map(i64::to_string).collect();
+        text += &format!("; waited for by {}", waiting.join(", "));
     }
+    text
 }

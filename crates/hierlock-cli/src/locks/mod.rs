@@ -23,7 +23,7 @@ pub(crate) use args::LocksArgs;
 pub(crate) use place::{LockPlace, LockSource};
 
 use crate::exit::CommandResult;
-use crate::output::{has_colour, json_line, print};
+use crate::output::{json_line, print};
 use crate::signals::{Signals, block_on};
 use args::LocksCommand;
 use snapshot_view::SnapshotView;
@@ -52,5 +52,5 @@ async fn list(args: &LocksArgs) -> CommandResult {
     if args.json {
         return print(json_line(&json::snapshot_json(&view)));
     }
-    print(text::Renderer::new(has_colour()).snapshot(&view, args.path.as_ref()))
+    print(text::snapshot_text(&view, args.path.as_ref()))
 }

@@ -7,8 +7,8 @@ use crate::exit::CommandResult;
 use crate::hot::{slot_summary_json, text::slot_lines};
 use crate::locks::json::snapshot_json;
 use crate::locks::snapshot_view::SnapshotView;
-use crate::locks::text::Renderer;
-use crate::output::{has_colour, json_line, print};
+use crate::locks::text::snapshot_text;
+use crate::output::{json_line, print};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -33,7 +33,7 @@ pub(super) async fn once(args: &TopArgs) -> CommandResult {
         })));
     }
     let mut text = format!("{}\n\n", figures_text(&history.figures));
-    text += &Renderer::new(has_colour()).snapshot(&view, None);
+    text += &snapshot_text(&view, None);
     if !slots.is_empty() {
         let lines = slot_lines(&slots, MAX_SLOTS);
         text += &format!("\nhot slots:\n  {}\n", lines.join("\n  "));

@@ -144,7 +144,7 @@ fn held_text(session: &SessionLocks, snapshot: &LockSnapshot) -> String {
         [("holds", texts(&slots)), ("claims", unconfirmed_paths(session)), ("holds", others)];
     let parts = parts.into_iter().filter(|(_, names)| !names.is_empty());
     let parts: Vec<String> =
-        parts.map(|(verb, names)| format!("{verb} {}", short_list(names, MAX_LOCKS))).collect();
+        parts.map(|(verb, names)| format!("{verb} {}", short_list(&names, MAX_LOCKS))).collect();
     if parts.is_empty() {
         return "locks that the server does not list".to_owned();
     }
