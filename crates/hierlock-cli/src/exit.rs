@@ -147,8 +147,8 @@ pub(crate) struct CommandError {
     pub(crate) message: String,
 }
 
-/// The exit code of a finished command, or its failure.
-pub(crate) type CommandResult = Result<u8, CommandError>;
+/// The result of a command or of a part of it, by default an exit code; or the failure of the command.
+pub(crate) type CommandResult<T = u8> = Result<T, CommandError>;
 
 impl CommandError {
     pub(crate) fn new(code: u8, message: impl ToString) -> Self {

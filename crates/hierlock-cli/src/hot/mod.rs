@@ -5,8 +5,7 @@ pub(crate) mod text;
 
 pub(crate) use json::slot_summary_json;
 
-use crate::exit::{CommandError, CommandResult};
-use crate::locks::LockSource;
+use crate::exit::{self, CommandResult};
 use crate::locks::json::missing_json;
 use crate::locks::text::missing_texts;
 use crate::output::{json_line, print, print_message};
@@ -16,7 +15,6 @@ use crate::time::{duration_text, timestamp};
 use crate::top::{PlaceArgs, interval};
 use hierlock::parse_duration;
 use hierlock::sql::lock_report::{LockSnapshot, SlotStatistics};
-use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, sleep_until};
@@ -58,41 +56,26 @@ pub(crate) fn hot(args: &HotArgs) -> CommandResult {
         let mut statistics = SlotStatistics::default();
         let mut last = signals.run_until_signal(source.snapshot()).await??;
         statistics.add(&last);
-        // After a signal or a failure, the results so far are printed.
         let bar = progress::bar("taking snapshots for {msg} {wide_bar} {pos}/{len} s", args.json);
-        let sampling = sample(args, &bar, &mut source, &mut statistics, &mut last);
-        let failure = signals.run_until_signal(sampling).await.unwrap_or(None);
+        bar.set_length(args.duration.as_secs());
+        bar.set_message(duration_text(args.duration));
+        let sampling = async {
+            let started = Instant::now();
+            while started.elapsed() + args.interval <= args.duration {
+                sleep(args.interval).await;
+                last = source.snapshot().await?;
+                statistics.add(&last);
+                bar.set_position(started.elapsed().as_secs());
+            }
+            sleep_until((started + args.duration).into()).await;
+            CommandResult::Ok(exit::SUCCESS)
+        };
+        // After a signal or a failure, the results so far are printed.
+        let result = signals.run_until_signal(sampling).await.unwrap_or(Ok(exit::SUCCESS));
         bar.finish_and_clear();
         report(args, &statistics, &last)?;
-        failure.map_or(Ok(crate::exit::SUCCESS), Err)
+        result
     })
-}
-
-/// Takes snapshots until the time is over; returns the failure if one of them fails.
-async fn sample(
-    args: &HotArgs,
-    bar: &ProgressBar,
-    source: &mut LockSource,
-    statistics: &mut SlotStatistics,
-    last: &mut LockSnapshot,
-) -> Option<CommandError> {
-    let started = Instant::now();
-    bar.set_length(args.duration.as_secs());
-    bar.set_message(duration_text(args.duration));
-    let end = started + args.duration;
-    while started.elapsed() + args.interval <= args.duration {
-        sleep(args.interval).await;
-        match source.snapshot().await {
-            Ok(snapshot) => {
-                statistics.add(&snapshot);
-                *last = snapshot;
-            }
-            Err(failure) => return Some(failure),
-        }
-        bar.set_position(started.elapsed().as_secs());
-    }
-    sleep_until(end.into()).await;
-    None
 }
 
 fn report(args: &HotArgs, statistics: &SlotStatistics, last: &LockSnapshot) -> CommandResult {
@@ -119,5 +102,5 @@ fn report(args: &HotArgs, statistics: &SlotStatistics, last: &LockSnapshot) -> C
     if all > slots.len() {
         print_message(format!("{} more slots: --limit lists them", all - slots.len()));
     }
-    Ok(crate::exit::SUCCESS)
+    Ok(exit::SUCCESS)
 }

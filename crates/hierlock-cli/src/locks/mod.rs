@@ -24,21 +24,16 @@ pub(crate) use place::{LockPlace, LockSource};
 
 use crate::exit::CommandResult;
 use crate::output::{json_line, print};
-use crate::signals::{Signals, block_on};
+use crate::signals::block_on_until_signal;
 use args::LocksCommand;
 use snapshot_view::SnapshotView;
 
 pub(crate) fn locks(args: &LocksArgs) -> CommandResult {
-    block_on(async {
-        let mut signals = Signals::listen()?;
-        signals
-            .run_until_signal(async {
-                match &args.command {
-                    Some(LocksCommand::Kill(kill)) => kill::kill(args, kill).await,
-                    None => list(args).await,
-                }
-            })
-            .await?
+    block_on_until_signal(async {
+        match &args.command {
+            Some(LocksCommand::Kill(kill)) => kill::kill(args, kill).await,
+            None => list(args).await,
+        }
     })
 }
 
