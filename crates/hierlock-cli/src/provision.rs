@@ -7,7 +7,7 @@
 //!           └─► --print-sql: the same as SQL
 //! ```
 
-use crate::args::{TreeArgs, buckets, target, with};
+use crate::args::{TreeArgs, buckets, with};
 use crate::exit::{self, CommandResult};
 use crate::output::{json_line, print, print_message};
 use crate::progress::bar;
@@ -66,7 +66,7 @@ pub(crate) struct ProvisionArgs {
     #[arg(long)]
     json: bool,
     /// Nodes to add rows for, with their ancestors; only for ?strategy=per-id
-    #[arg(value_name = "PATH", value_parser = target)]
+    #[arg(value_name = "PATH")]
     paths: Vec<Target>,
 }
 
