@@ -102,15 +102,17 @@ fn add_processes(
             ..SessionInfo::default()
         };
         session.label = label(process, &paths);
+        let nodes = nodes(&paths);
         let reported = |byte: u64, mode: &str| {
             let target = LockTarget::new(LockKind::Other, format!("byte {byte}"), mode);
-            let nodes = nodes(&paths).filter(|node| node.file_offset() == byte).collect();
-            ReportedLock::on_slot(target, LockSlot::Byte(byte), nodes)
+            let nodes = nodes.iter().filter(|node| node.file_offset() == byte).cloned();
+            ReportedLock::on_slot(target, LockSlot::Byte(byte), nodes.collect())
         };
         session.held = process.held.iter().map(|(byte, mode)| reported(*byte, mode)).collect();
         if process.is_waiting {
-            let wanted = nodes(&paths)
-                .map(|node| node.file_offset())
+            let wanted = nodes
+                .iter()
+                .map(Target::file_offset)
                 .find(|byte| blocked.contains_key(byte) && !process.held.contains_key(byte));
             let others = processes.iter().filter(|other| other.pid != process.pid);
             let blockers: Vec<i64> = others
@@ -203,12 +205,8 @@ fn targets(arguments: &[String]) -> Vec<Target> {
 }
 
 /// Returns the paths with all their ancestors, in the order in which they are locked.
-fn nodes(paths: &[Target]) -> impl Iterator<Item = Target> {
-    let nodes: BTreeSet<Target> = paths
-        .iter()
-        .flat_map(|path| (0..=path.level()).map(|level| path.ancestor(level)))
-        .collect();
-    nodes.into_iter()
+fn nodes(paths: &[Target]) -> BTreeSet<Target> {
+    paths.iter().flat_map(|path| (0..=path.level()).map(|level| path.ancestor(level))).collect()
 }
 
 /// Returns the label of a process: the command of a `hierlock run`, or the program itself.

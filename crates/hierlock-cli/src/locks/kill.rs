@@ -32,7 +32,8 @@ pub(super) async fn kill(locks: &LocksArgs, args: &KillArgs) -> CommandResult {
     let pending = PendingKill::prepare(&place, args.id).await?;
     if !args.yes {
         let _ = io::stderr().write_all(pending.description().as_bytes());
-        confirm(&pending.question()).await?;
+        let server = &pending.snapshot.server;
+        confirm(&format!("end session {} on {server}?", args.id)).await?;
     }
     // Without a log no session is ended.
     let log = KillLog::open(args.log.as_deref(), LogEcho::StandardError)?;
@@ -99,10 +100,6 @@ impl PendingKill {
             lines.push(format!("      waits for it: {pid}  {waiter}"));
         }
         escape_controls(&(lines.join("\n") + "\n"))
-    }
-
-    pub(crate) fn question(&self) -> String {
-        format!("end session {} on {}?", self.id.pid, self.snapshot.server)
     }
 
     /// Ends the session if it is still the one that was found, waits until it is gone, and logs it. Returns a message.

@@ -104,9 +104,8 @@ impl<'a> Renderer<'a> {
                 format!("no session waits{about}, and no holder is visible")
             }
             (0, 0) => "no session waits, and no lock of hierlock is visible".to_owned(),
-            (0, 1) => format!("no session waits{about}; 1 session holds locks"),
-            (0, holders) => format!("no session waits{about}; {holders} sessions hold locks"),
-            _ => counted_waiters(waiting) + &about,
+            (0, holders) => format!("no session waits{about}; {} locks", sessions(holders, "hold")),
+            _ => sessions(waiting, "wait") + &about,
         };
         format!("{}, {}: {}", snapshot.server, utc(snapshot.taken), self.colour(BOLD, &result))
     }
@@ -179,7 +178,7 @@ impl<'a> Renderer<'a> {
         }
         let waiting = self.snapshot.wanted_from(info.pid).count();
         if session.wait.is_none() && waiting > 0 {
-            line(format!("{} directly behind it", counted_waiters(waiting)));
+            line(format!("{} directly behind it", sessions(waiting, "wait")));
         }
         if let Some(statement) = &info.statement {
             let room = self.width.saturating_sub(indent.len() + 2);
@@ -234,8 +233,9 @@ pub(crate) fn notable_locks<'a>(
     if is_only_routine { session.held.iter().collect() } else { notable }
 }
 
-fn counted_waiters(count: usize) -> String {
-    if count == 1 { "1 session waits".to_owned() } else { format!("{count} sessions wait") }
+/// Returns `1 session waits`, `3 sessions wait`.
+fn sessions(count: usize, verb: &str) -> String {
+    if count == 1 { format!("1 session {verb}s") } else { format!("{count} sessions {verb}") }
 }
 
 /// Returns how long a session has been waiting, if the server reports it.
