@@ -26,9 +26,8 @@ pub(crate) fn write(text: &str) -> io::Result<()> {
 /// Writes a report to a file, if one was named.
 pub(crate) fn write_file(file: Option<&Path>, text: impl FnOnce() -> String) -> CommandResult {
     if let Some(file) = file {
-        fs::write(file, text()).map_err(|error| {
-            CommandError::unavailable(format!("{} cannot be written: {error}", file.display()))
-        })?;
+        let written = fs::write(file, text());
+        written.map_err(CommandError::cannot(format!("write {}", file.display())))?;
     }
     Ok(exit::SUCCESS)
 }

@@ -31,8 +31,7 @@ fn block_on_runtime<T>(
     mut builder: Builder,
     work: impl Future<Output = CommandResult<T>>,
 ) -> CommandResult<T> {
-    let failed = |error| CommandError::unavailable(format!("cannot start: {error}"));
-    let runtime = builder.enable_all().build().map_err(failed)?;
+    let runtime = builder.enable_all().build().map_err(CommandError::cannot("start"))?;
     let result = runtime.block_on(work);
     runtime.shutdown_timeout(SHUTDOWN_LIMIT);
     result
@@ -52,10 +51,9 @@ impl Signals {
         let signals = signals
             .filter(|number| ignored >> (number - 1) & 1 == 0)
             .map(|number| Ok((number, signal(SignalKind::from_raw(number))?)))
-            .collect::<io::Result<_>>();
-        let failed =
-            |error| CommandError::unavailable(format!("cannot listen to signals: {error}"));
-        Ok(Self { signals: signals.map_err(failed)?, any_received: false })
+            .collect::<io::Result<_>>()
+            .map_err(CommandError::cannot("listen to signals"))?;
+        Ok(Self { signals, any_received: false })
     }
 
     /// Waits for the next signal; returns its number.

@@ -32,9 +32,7 @@ impl LabServers {
         engines: impl IntoIterator<Item = Engine>,
     ) -> Result<Self, CommandError> {
         let urls = urls_by_dialect(urls)?;
-        let lab = Lab::new().map_err(|error| {
-            CommandError::unavailable(format!("cannot make a directory for locks: {error}"))
-        })?;
+        let lab = Lab::new().map_err(CommandError::cannot("make a directory for locks"))?;
         let mut connected = Self { lab, missing: Vec::new(), servers: Vec::new() };
         let start = |engine: Engine| {
             let dialect = engine.server()?;

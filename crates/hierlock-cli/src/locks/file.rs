@@ -50,18 +50,16 @@ struct LockProcess {
 /// Reads the locks and waits of a file. Fails if the file or `/proc` cannot be read.
 pub(super) fn snapshot(path: &Path) -> Result<LockSnapshot, CommandError> {
     let mut snapshot = LockSnapshot::new(format!("file:{}", path.display()));
-    let failed =
-        |what: &str, error| CommandError::unavailable(format!("cannot read `{what}`: {error}"));
-    let file = match fs::metadata(path) {
-        Ok(metadata) => (metadata.dev(), metadata.ino()),
+    let metadata = match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             snapshot.notes.push("the file does not exist, so nothing is locked".to_owned());
             return Ok(snapshot);
         }
-        Err(error) => return Err(failed(&path.display().to_string(), error)),
+        result => result.map_err(CommandError::cannot(format!("read `{}`", path.display())))?,
     };
+    let file = (metadata.dev(), metadata.ino());
     let (mut processes, mut hidden) = (Vec::new(), 0);
-    for entry in fs::read_dir("/proc").map_err(|error| failed("/proc", error))?.flatten() {
+    for entry in fs::read_dir("/proc").map_err(CommandError::cannot("read `/proc`"))?.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };

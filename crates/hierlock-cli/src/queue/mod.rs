@@ -76,9 +76,8 @@ fn jobs(args: &AddArgs) -> Result<Vec<Job>, CommandError> {
 
 fn read_stdin() -> Result<String, CommandError> {
     let mut bytes = Vec::new();
-    io::stdin().read_to_end(&mut bytes).map_err(|error| {
-        CommandError::unavailable(format!("cannot read standard input: {error}"))
-    })?;
+    let read = io::stdin().read_to_end(&mut bytes);
+    read.map_err(CommandError::cannot("read standard input"))?;
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         CommandError::usage(format!("standard input is not UTF-8 at byte {at}; a payload is text"))

@@ -4,7 +4,7 @@ use super::args::TopArgs;
 use super::draw::draw;
 use super::history::LockSample;
 use super::state::{KeyAction, TopState};
-use super::terminal::{Screen, read_events, terminal_error};
+use super::terminal::{Screen, read_events};
 use crate::exit::{self, CommandError, CommandResult};
 use crate::locks::LockSource;
 use crate::locks::kill::{KillLog, LogEcho, PendingKill, user_name};
@@ -92,7 +92,7 @@ async fn run(args: &TopArgs, signals: &mut Signals, kill: &mut KillState) -> Com
                 }
                 // The terminal was resized: the loop draws it again.
                 Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(terminal_error(error)),
+                Some(Err(failure)) => return Err(failure),
                 None => return Err(CommandError::unavailable("the terminal is gone")),
             },
             result = kill.next() => match result {

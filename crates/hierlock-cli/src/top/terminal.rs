@@ -3,7 +3,6 @@
 use crate::exit::CommandError;
 use ratatui::crossterm::event::{self, Event};
 use ratatui::{DefaultTerminal, Frame};
-use std::io;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
@@ -15,11 +14,11 @@ pub(super) struct Screen(DefaultTerminal);
 
 impl Screen {
     pub(super) fn open() -> Result<Self, CommandError> {
-        ratatui::try_init().map(Self).map_err(terminal_error)
+        ratatui::try_init().map(Self).map_err(CommandError::cannot("use the terminal"))
     }
 
     pub(super) fn draw(&mut self, render: impl FnOnce(&mut Frame)) -> Result<(), CommandError> {
-        self.0.draw(render).map(|_| ()).map_err(terminal_error)
+        self.0.draw(render).map(|_| ()).map_err(CommandError::cannot("use the terminal"))
     }
 }
 
@@ -31,7 +30,7 @@ impl Drop for Screen {
 }
 
 /// Starts a thread that reads keys and resize events, until the receiver is dropped or the terminal is gone.
-pub(super) fn read_events() -> UnboundedReceiver<io::Result<Event>> {
+pub(super) fn read_events() -> UnboundedReceiver<Result<Event, CommandError>> {
     let (sender, receiver) = unbounded_channel();
     std::thread::spawn(move || {
         while !sender.is_closed() {
@@ -41,14 +40,11 @@ pub(super) fn read_events() -> UnboundedReceiver<io::Result<Event>> {
                 Err(error) => Err(error),
             };
             let is_end = event.is_err();
+            let event = event.map_err(CommandError::cannot("use the terminal"));
             if sender.send(event).is_err() || is_end {
                 return;
             }
         }
     });
     receiver
-}
-
-pub(super) fn terminal_error(error: io::Error) -> CommandError {
-    CommandError::unavailable(format!("cannot use the terminal: {error}"))
 }
