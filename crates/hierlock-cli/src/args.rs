@@ -15,7 +15,7 @@ pub(crate) struct TargetArgs {
     #[command(flatten)]
     pub(crate) tree: TreeArgs,
     /// Nodes of the tree: u1, u1/a1, u1/a1/r1. Inside an ID write / as %2F and % as %25
-    #[arg(required = true, value_name = "TARGET", value_parser = target)]
+    #[arg(required = true, value_name = "TARGET")]
     pub(crate) targets: Vec<Target>,
 }
 
@@ -53,10 +53,6 @@ pub(crate) fn with<T, V>(request: T, option: Option<V>, apply: impl FnOnce(T, V)
         Some(value) => apply(request, value),
         None => request,
     }
-}
-
-pub(crate) fn target(text: &str) -> Result<Target, hierlock::Error> {
-    text.parse()
 }
 
 fn levels(text: &str) -> Result<Hierarchy, hierlock::Error> {

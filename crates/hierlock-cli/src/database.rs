@@ -98,9 +98,8 @@ pub(crate) fn state_directory(what: &str, option: &str) -> Result<PathBuf, Comma
     let no_place =
         || format!("no place for {what}: set XDG_STATE_HOME or HOME, or name one with {option}");
     let directory = state.ok_or_else(|| CommandError::usage(no_place()))?.join("hierlock");
-    DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| {
-        CommandError::unavailable(format!("cannot make `{}`: {error}", directory.display()))
-    })?;
+    let created = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+    created.map_err(CommandError::cannot(format!("make `{}`", directory.display())))?;
     Ok(directory)
 }
 

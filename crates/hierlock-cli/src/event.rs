@@ -1,7 +1,7 @@
 //! Events of a command that runs under a lock or for a job. They go to standard error, because standard output belongs to
 //! the command.
 
-use crate::output::{json, print_message};
+use crate::output::{json_line, print_message};
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -33,7 +33,7 @@ impl Reporter {
     pub(crate) fn report(&self, event: &impl Event) {
         match self {
             // If standard error cannot be written, the exit code still reports the result.
-            Self::Json => _ = io::stderr().write_all(json(event).as_bytes()),
+            Self::Json => _ = io::stderr().write_all(json_line(event).as_bytes()),
             Self::Quiet if !event.is_error() => {}
             Self::Text | Self::Quiet => event.text().into_iter().for_each(print_message),
         }
@@ -45,7 +45,7 @@ impl Reporter {
 pub(crate) fn snapshot(events: &[impl Event]) -> String {
     let lines = events.iter().map(|event| {
         let text = event.text().unwrap_or_else(|| "(nothing)".into());
-        format!("{}  {text}", json(event))
+        format!("{}  {text}", json_line(event))
     });
     lines.collect::<Vec<_>>().join("\n")
 }

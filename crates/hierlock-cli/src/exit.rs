@@ -1,6 +1,7 @@
 //! Exit codes, the help texts that list them, and the failures that cause them.
 
 use crate::output::print_message;
+use std::fmt::Display;
 
 // `HELP` describes them.
 pub(crate) const SUCCESS: u8 = 0;
@@ -147,8 +148,8 @@ pub(crate) struct CommandError {
     pub(crate) message: String,
 }
 
-/// The exit code of a finished command, or its failure.
-pub(crate) type CommandResult = Result<u8, CommandError>;
+/// The result of a command or of a part of it, by default an exit code; or the failure of the command.
+pub(crate) type CommandResult<T = u8> = Result<T, CommandError>;
 
 impl CommandError {
     pub(crate) fn new(code: u8, message: impl ToString) -> Self {
@@ -161,6 +162,11 @@ impl CommandError {
 
     pub(crate) fn unavailable(message: impl ToString) -> Self {
         Self::new(UNAVAILABLE, message)
+    }
+
+    /// Returns a function for `map_err`. The message is `cannot WHAT: ERROR`.
+    pub(crate) fn cannot<E: Display>(what: impl Display) -> impl Fn(E) -> Self {
+        move |error| Self::unavailable(format!("cannot {what}: {error}"))
     }
 
     pub(crate) fn signal(signal: i32) -> Self {

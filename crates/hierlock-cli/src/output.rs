@@ -26,9 +26,8 @@ pub(crate) fn write(text: &str) -> io::Result<()> {
 /// Writes a report to a file, if one was named.
 pub(crate) fn write_file(file: Option<&Path>, text: impl FnOnce() -> String) -> CommandResult {
     if let Some(file) = file {
-        fs::write(file, text()).map_err(|error| {
-            CommandError::unavailable(format!("{} cannot be written: {error}", file.display()))
-        })?;
+        let written = fs::write(file, text());
+        written.map_err(CommandError::cannot(format!("write {}", file.display())))?;
     }
     Ok(exit::SUCCESS)
 }
@@ -46,14 +45,16 @@ pub(crate) fn has_colour() -> bool {
     io::stdout().is_terminal() && !unwanted
 }
 
-pub(crate) fn json(result: &impl Serialize) -> String {
+/// Returns one line of JSON.
+pub(crate) fn json_line(result: &impl Serialize) -> String {
     // Serialization of these types cannot fail: all keys are strings.
     serde_json::to_string(result).unwrap_or_default() + "\n"
 }
 
 /// Returns a JSON array with one line per item.
 pub(crate) fn json_list<T: Serialize>(items: impl IntoIterator<Item = T>) -> String {
-    let lines: Vec<_> = items.into_iter().map(|item| json(&item).trim_end().to_owned()).collect();
+    let lines: Vec<_> =
+        items.into_iter().map(|item| json_line(&item).trim_end().to_owned()).collect();
     format!("[{}]\n", lines.join(",\n "))
 }
 
@@ -87,13 +88,13 @@ pub(crate) fn statement_cell(statement: &str, max_chars: usize) -> String {
     cell(&statement.split_whitespace().collect::<Vec<_>>().join(" "), max_chars)
 }
 
-/// Returns `a, b, 3 more`: at most `max` of the items.
-pub(crate) fn short_list(mut items: Vec<String>, max: usize) -> String {
-    if let Some(more @ 1..) = items.len().checked_sub(max) {
-        items.truncate(max);
-        items.push(format!("{more} more"));
+/// Returns `a, b and 3 more`: at most `max` of the items.
+pub(crate) fn short_list(items: &[String], max: usize) -> String {
+    let list = items[..items.len().min(max)].join(", ");
+    match items.len().saturating_sub(max) {
+        0 => list,
+        more => format!("{list} and {more} more"),
     }
-    items.join(", ")
 }
 
 /// Escapes control characters except line feeds. A message may quote untrusted text, and a terminal would execute its

@@ -6,7 +6,7 @@ use crate::output::{json_list, print, table};
 use crate::signals::block_on;
 use hierlock::sql::{Dialect, Scheme};
 use hierlock::{Buckets, Claim, Plan, Preview, ServerUrl, Slots, Step};
-use serde::Serialize;
+use serde_json::json;
 
 /// Show what a lock would take, without touching anything
 ///
@@ -119,40 +119,23 @@ fn slot_description(plan: &Plan, scheme: Option<&Scheme>) -> String {
     }
 }
 
-#[derive(Serialize)]
-struct StepJson {
-    level: usize,
-    #[serde(flatten)]
-    slot: Option<PlanSlotJson>,
-    /// The number of buckets of each level, if a server was asked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    buckets: Option<u32>,
-    mode: &'static str,
-    target: String,
-}
-
-/// A slot. The field name is its kind.
-#[derive(Serialize)]
-#[serde(rename_all = "snake_case")]
-enum PlanSlotJson {
-    Bucket(u64),
-    AdvisoryKey(i64),
-    RowKey(String),
-    Byte(u64),
-}
-
 fn slots_json(plan: &Plan, is_server: bool) -> String {
-    let buckets = match plan.slots() {
-        Slots::Buckets(buckets) if is_server => Some(buckets.count()),
-        _ => None,
-    };
     json_list(plan.steps().map(|Step { level, slot, mode, target, .. }| {
-        let slot = match plan.slots() {
-            Slots::Buckets(_) => Some(PlanSlotJson::Bucket(slot)),
-            Slots::Keys => Some(PlanSlotJson::AdvisoryKey(slot.cast_signed())),
-            Slots::Bytes => Some(PlanSlotJson::Byte(slot)),
-            _ => is_server.then(|| PlanSlotJson::RowKey(target.key())),
-        };
-        StepJson { level, slot, buckets, mode: mode.name(), target: target.to_string() }
+        let mut step = json!({ "level": level });
+        match plan.slots() {
+            Slots::Buckets(buckets) => {
+                step["bucket"] = slot.into();
+                if is_server {
+                    step["buckets"] = buckets.count().into();
+                }
+            }
+            Slots::Keys => step["advisory_key"] = slot.cast_signed().into(),
+            Slots::Bytes => step["byte"] = slot.into(),
+            _ if is_server => step["row_key"] = target.key().into(),
+            _ => {}
+        }
+        step["mode"] = mode.name().into();
+        step["target"] = target.to_string().into();
+        step
     }))
 }

@@ -7,17 +7,18 @@
 //!           └─► --print-sql: the same as SQL
 //! ```
 
-use crate::args::{TreeArgs, buckets, target, with};
+use crate::args::{TreeArgs, buckets, with};
 use crate::exit::{self, CommandResult};
-use crate::output::{json, print, print_message};
+use crate::output::{json_line, print, print_message};
 use crate::progress::bar;
 use crate::signals::block_on;
+use crate::time::millis;
 use hierlock::sql::{
-    Prediction, Provision, ProvisionPhase, ProvisionProgress, ProvisionReport, RowRange, TableCheck,
+    Prediction, Provision, ProvisionPhase, ProvisionProgress, ProvisionReport, TableCheck,
 };
 use hierlock::{Buckets, ServerUrl, Target};
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
-use serde::Serialize;
+use serde_json::{Value, json};
 use std::io::{self, IsTerminal};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -65,7 +66,7 @@ pub(crate) struct ProvisionArgs {
     #[arg(long)]
     json: bool,
     /// Nodes to add rows for, with their ancestors; only for ?strategy=per-id
-    #[arg(value_name = "PATH", value_parser = target)]
+    #[arg(value_name = "PATH")]
     paths: Vec<Target>,
 }
 
@@ -120,10 +121,7 @@ impl ProvisionArgs {
             report
         };
         progress.bar.finish_and_clear();
-        let ProvisionReport { rows, inserted, deleted, elapsed, .. } = report;
-        let elapsed_ms = elapsed.as_millis();
-        let result = ProvisionResultJson::Ready { rows, inserted, deleted, elapsed_ms };
-        print(if self.json { json(&result) } else { report_text(&report) })
+        print(if self.json { report_json(&report) } else { report_text(&report) })
     }
 
     /// Returns the URL with `--buckets` as a parameter.
@@ -194,6 +192,16 @@ fn report_text(report: &ProvisionReport) -> String {
     text + "\n"
 }
 
+fn report_json(report: &ProvisionReport) -> String {
+    json_line(&json!({
+        "result": "ready",
+        "rows": report.rows,
+        "inserted": report.inserted,
+        "deleted": report.deleted,
+        "elapsed_ms": millis(report.elapsed),
+    }))
+}
+
 fn check_text(check: &TableCheck) -> String {
     let mut text = String::new();
     for (level, rows) in check.rows.iter().enumerate() {
@@ -219,42 +227,19 @@ fn check_text(check: &TableCheck) -> String {
     text
 }
 
-#[derive(Serialize)]
-struct RangeJson {
-    level: usize,
-    first: u32,
-    last: u32,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "result", rename_all = "kebab-case")]
-enum ProvisionResultJson<'a> {
-    Checked {
-        clean: bool,
-        ready: bool,
-        rows: &'a [u64],
-        buckets: u64,
-        missing_rows: u64,
-        missing: Vec<RangeJson>,
-        extra_rows: u64,
-    },
-    Ready {
-        rows: u64,
-        inserted: u64,
-        deleted: u64,
-        elapsed_ms: u128,
-    },
-}
-
 fn check_json(check: &TableCheck) -> String {
-    let range = |r: &RowRange| RangeJson { level: r.level, first: r.first, last: r.last };
-    json(&ProvisionResultJson::Checked {
-        clean: check.is_clean(),
-        ready: check.is_ready,
-        rows: &check.rows,
-        buckets: check.buckets,
-        missing_rows: check.missing_rows,
-        missing: check.missing.iter().map(range).collect(),
-        extra_rows: check.extra_rows,
-    })
+    let missing = check
+        .missing
+        .iter()
+        .map(|range| json!({ "level": range.level, "first": range.first, "last": range.last }));
+    json_line(&json!({
+        "result": "checked",
+        "clean": check.is_clean(),
+        "ready": check.is_ready,
+        "rows": check.rows,
+        "buckets": check.buckets,
+        "missing_rows": check.missing_rows,
+        "missing": missing.collect::<Value>(),
+        "extra_rows": check.extra_rows,
+    }))
 }

@@ -36,7 +36,7 @@ pub(crate) fn sandbox(args: &SandboxArgs) -> CommandResult {
         let started = signals.run_until_signal(start).await?.map_err(CommandError::unavailable)?;
         spinner.finish_and_clear();
         let sandbox = started.map_err(CommandError::unavailable)?;
-        let text = if args.print_url { sandbox.url().to_owned() } else { welcome(&sandbox) };
+        let text = if args.print_url { sandbox.url().to_owned() } else { description(&sandbox) };
         write(&format!("{text}\n")).map_err(CommandError::unavailable)?;
         if args.keep {
             print_message(format!("the server keeps running; end it with: {}", sandbox.keep()));
@@ -47,7 +47,8 @@ pub(crate) fn sandbox(args: &SandboxArgs) -> CommandResult {
     })
 }
 
-fn welcome(sandbox: &Sandbox) -> String {
+/// Returns the URL of a server, how to connect to it, and how to end it.
+fn description(sandbox: &Sandbox) -> String {
     let (url, directory) = (sandbox.url(), sandbox.directory().display());
     let client = match sandbox.engine() {
         Engine::Postgres => format!("psql {url}"),

@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const SHUTDOWN_LIMIT: Duration = Duration::from_millis(100);
 
 /// Runs `work` on the main thread. The kernel ends a child process together with the thread that started it.
-pub(crate) fn block_on(work: impl Future<Output = CommandResult>) -> CommandResult {
+pub(crate) fn block_on<T>(work: impl Future<Output = CommandResult<T>>) -> CommandResult<T> {
     block_on_runtime(Builder::new_current_thread(), work)
 }
 
@@ -20,12 +20,18 @@ pub(crate) fn block_on_threads(work: impl Future<Output = CommandResult>) -> Com
     block_on_runtime(Builder::new_multi_thread(), work)
 }
 
-fn block_on_runtime(
+/// Runs `work` on the main thread; fails with the exit code of a signal that arrives before `work` is done.
+pub(crate) fn block_on_until_signal<T>(
+    work: impl Future<Output = CommandResult<T>>,
+) -> CommandResult<T> {
+    block_on(async { Signals::listen()?.run_until_signal(work).await? })
+}
+
+fn block_on_runtime<T>(
     mut builder: Builder,
-    work: impl Future<Output = CommandResult>,
-) -> CommandResult {
-    let failed = |error| CommandError::unavailable(format!("cannot start: {error}"));
-    let runtime = builder.enable_all().build().map_err(failed)?;
+    work: impl Future<Output = CommandResult<T>>,
+) -> CommandResult<T> {
+    let runtime = builder.enable_all().build().map_err(CommandError::cannot("start"))?;
     let result = runtime.block_on(work);
     runtime.shutdown_timeout(SHUTDOWN_LIMIT);
     result
@@ -45,10 +51,9 @@ impl Signals {
         let signals = signals
             .filter(|number| ignored >> (number - 1) & 1 == 0)
             .map(|number| Ok((number, signal(SignalKind::from_raw(number))?)))
-            .collect::<io::Result<_>>();
-        let failed =
-            |error| CommandError::unavailable(format!("cannot listen to signals: {error}"));
-        Ok(Self { signals: signals.map_err(failed)?, any_received: false })
+            .collect::<io::Result<_>>()
+            .map_err(CommandError::cannot("listen to signals"))?;
+        Ok(Self { signals, any_received: false })
     }
 
     /// Waits for the next signal; returns its number.

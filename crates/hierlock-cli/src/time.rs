@@ -9,6 +9,11 @@ pub(crate) fn timestamp(at: SystemTime) -> String {
     format!("{}.{millis:03}Z", utc(at).trim_end_matches('Z'))
 }
 
+/// Returns a duration in milliseconds, for JSON.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    duration.as_millis().try_into().unwrap_or(u64::MAX)
+}
+
 /// Returns `in 4 min 30 s`, or `30 s ago`.
 pub(crate) fn relative_time(at: SystemTime, now: SystemTime) -> String {
     match at.duration_since(now) {

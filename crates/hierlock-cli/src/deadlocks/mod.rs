@@ -16,6 +16,7 @@ pub(crate) use args::DeadlocksArgs;
 
 use crate::exit::{self, CommandError, CommandResult};
 use crate::output::{escape_controls, json_list, print, print_message};
+use crate::signals::block_on_until_signal;
 use args::OutputFormat;
 use hierlock_engine::introspection::DeadlockDump;
 use hierlock_lab::DeadlockSkeleton;
@@ -26,7 +27,7 @@ use std::io::{self, IsTerminal};
 pub(crate) fn deadlocks(args: &DeadlocksArgs) -> CommandResult {
     match (&args.url, args.files.is_empty()) {
         (_, false) => explain_texts(args, &args.files),
-        (Some(url), true) => server::ask(url, |answer| match answer {
+        (Some(url), true) => match block_on_until_signal(server::ask(url))? {
             ServerAnswer::Last(Some(last)) => print_deadlocks(args, vec![*last]),
             ServerAnswer::Last(None) => {
                 print_none(args, "the server has seen no deadlock since it was started")
@@ -35,7 +36,7 @@ pub(crate) fn deadlocks(args: &DeadlocksArgs) -> CommandResult {
                 OutputFormat::Text => print(escape_controls(&instructions)),
                 _ => print_none(args, instructions.trim_end()),
             },
-        }),
+        },
         (None, true) if io::stdin().is_terminal() => Err(CommandError::usage(
             "nothing to read: name files, pipe a log, or name a server with --url or HIERLOCK_URL",
         )),
@@ -73,7 +74,7 @@ fn print_deadlocks(args: &DeadlocksArgs, mut deadlocks: Vec<DeadlockDump>) -> Co
     }
     print(match args.format() {
         OutputFormat::Text => text::deadlocks(&deadlocks),
-        OutputFormat::Json => json_list(deadlocks.iter().map(json::DeadlockJson::new)),
+        OutputFormat::Json => json_list(deadlocks.iter().map(json::deadlock_json)),
         OutputFormat::Mermaid => deadlocks
             .iter()
             .map(|deadlock| DeadlockSkeleton::new(deadlock).record().mermaid())

@@ -1,7 +1,6 @@
 //! Reads the last deadlock of a server.
 
-use crate::exit::{CommandError, CommandResult};
-use crate::signals::{Signals, block_on};
+use crate::exit::CommandError;
 use hierlock::ServerUrl;
 use hierlock_engine::introspection::{DeadlockDump, Introspection};
 use hierlock_engine::{Dialect, ServerAddress, Session, cell, error_message, sqlx};
@@ -19,19 +18,8 @@ pub(super) enum ServerAnswer {
     OnlyInLog(String),
 }
 
-/// Asks a server, and calls `print` with the answer. Fails if a signal arrives before the answer.
-pub(super) fn ask(
-    url: &ServerUrl,
-    print: impl FnOnce(ServerAnswer) -> CommandResult,
-) -> CommandResult {
-    block_on(async {
-        let mut signals = Signals::listen()?;
-        let answer = signals.run_until_signal(answer(url)).await??;
-        print(answer)
-    })
-}
-
-async fn answer(url: &ServerUrl) -> Result<ServerAnswer, CommandError> {
+/// Asks a server for its last deadlock.
+pub(super) async fn ask(url: &ServerUrl) -> Result<ServerAnswer, CommandError> {
     let unreadable = || {
         CommandError::usage(format!(
             "`{url}` is not the URL of a server; write mysql://…, mariadb://… or postgres://…, or name a file or `-`"

@@ -1,47 +1,28 @@
 //! Findings as text and as JSON.
 
-use crate::output::{counted, escape_controls, json};
+use crate::output::{counted, escape_controls, json_line};
 use hierlock::checks::{Area, Finding, Severity};
 use hierlock::{Diagnosis, ServerUrl};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 const NAME_WIDTH: usize = 26;
 
-#[derive(Serialize)]
-struct DiagnosisJson<'a> {
-    url: String,
-    severity: &'static str,
-    findings: Vec<FindingJson<'a>>,
-}
-
-#[derive(Serialize)]
-struct FindingJson<'a> {
-    check: &'static str,
-    area: &'static str,
-    severity: &'static str,
-    message: &'a str,
-    why: &'static str,
-    fix: Option<&'a str>,
-}
-
-impl<'a> From<&'a Finding> for FindingJson<'a> {
-    fn from(finding: &'a Finding) -> Self {
-        Self {
-            check: finding.check.name,
-            area: finding.check.area.name(),
-            severity: finding.severity.name(),
-            message: &finding.message,
-            why: finding.check.why,
-            fix: finding.fix.as_deref(),
-        }
-    }
-}
-
 pub(super) fn json_text(url: &ServerUrl, diagnosis: &Diagnosis) -> String {
-    json(&DiagnosisJson {
-        url: url.to_string(),
-        severity: diagnosis.severity().name(),
-        findings: diagnosis.findings.iter().map(FindingJson::from).collect(),
+    json_line(&json!({
+        "url": url.to_string(),
+        "severity": diagnosis.severity().name(),
+        "findings": diagnosis.findings.iter().map(finding_json).collect::<Value>(),
+    }))
+}
+
+fn finding_json(finding: &Finding) -> Value {
+    json!({
+        "check": finding.check.name,
+        "area": finding.check.area.name(),
+        "severity": finding.severity.name(),
+        "message": finding.message,
+        "why": finding.check.why,
+        "fix": finding.fix,
     })
 }
 

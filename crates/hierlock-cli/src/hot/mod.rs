@@ -3,21 +3,19 @@
 mod json;
 pub(crate) mod text;
 
-pub(crate) use json::SlotSummaryJson;
+pub(crate) use json::slot_summary_json;
 
-use crate::exit::{CommandError, CommandResult};
-use crate::locks::LockSource;
-use crate::locks::json::MissingJson;
+use crate::exit::{self, CommandResult};
+use crate::locks::json::missing_json;
 use crate::locks::text::missing_texts;
-use crate::output::{json as to_json, print, print_message};
+use crate::output::{json_line, print, print_message};
 use crate::progress;
 use crate::signals::{Signals, block_on};
 use crate::time::{duration_text, timestamp};
 use crate::top::{PlaceArgs, interval};
 use hierlock::parse_duration;
 use hierlock::sql::lock_report::{LockSnapshot, SlotStatistics};
-use indicatif::ProgressBar;
-use serde::Serialize;
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep, sleep_until};
 
@@ -51,17 +49,6 @@ Examples:
   hierlock hot --for 5m --interval 1s --limit 20
   hierlock hot --json | jq '.slots[] | select(.false_contention == \"yes\")'";
 
-#[derive(Serialize)]
-struct HotJson<'a> {
-    server: &'a str,
-    from: String,
-    to: String,
-    samples: usize,
-    slots: Vec<SlotSummaryJson>,
-    missing_privileges: Vec<MissingJson>,
-    notes: &'a [String],
-}
-
 pub(crate) fn hot(args: &HotArgs) -> CommandResult {
     block_on(async {
         let mut signals = Signals::listen()?;
@@ -69,41 +56,26 @@ pub(crate) fn hot(args: &HotArgs) -> CommandResult {
         let mut statistics = SlotStatistics::default();
         let mut last = signals.run_until_signal(source.snapshot()).await??;
         statistics.add(&last);
-        // After a signal or a failure, the results so far are printed.
         let bar = progress::bar("taking snapshots for {msg} {wide_bar} {pos}/{len} s", args.json);
-        let sampling = sample(args, &bar, &mut source, &mut statistics, &mut last);
-        let failure = signals.run_until_signal(sampling).await.unwrap_or(None);
+        bar.set_length(args.duration.as_secs());
+        bar.set_message(duration_text(args.duration));
+        let sampling = async {
+            let started = Instant::now();
+            while started.elapsed() + args.interval <= args.duration {
+                sleep(args.interval).await;
+                last = source.snapshot().await?;
+                statistics.add(&last);
+                bar.set_position(started.elapsed().as_secs());
+            }
+            sleep_until((started + args.duration).into()).await;
+            CommandResult::Ok(exit::SUCCESS)
+        };
+        // After a signal or a failure, the results so far are printed.
+        let result = signals.run_until_signal(sampling).await.unwrap_or(Ok(exit::SUCCESS));
         bar.finish_and_clear();
         report(args, &statistics, &last)?;
-        failure.map_or(Ok(crate::exit::SUCCESS), Err)
+        result
     })
-}
-
-/// Takes snapshots until the time is over; returns the failure if one of them fails.
-async fn sample(
-    args: &HotArgs,
-    bar: &ProgressBar,
-    source: &mut LockSource,
-    statistics: &mut SlotStatistics,
-    last: &mut LockSnapshot,
-) -> Option<CommandError> {
-    let started = Instant::now();
-    bar.set_length(args.duration.as_secs());
-    bar.set_message(duration_text(args.duration));
-    let end = started + args.duration;
-    while started.elapsed() + args.interval <= args.duration {
-        sleep(args.interval).await;
-        match source.snapshot().await {
-            Ok(snapshot) => {
-                statistics.add(&snapshot);
-                *last = snapshot;
-            }
-            Err(failure) => return Some(failure),
-        }
-        bar.set_position(started.elapsed().as_secs());
-    }
-    sleep_until(end.into()).await;
-    None
 }
 
 fn report(args: &HotArgs, statistics: &SlotStatistics, last: &LockSnapshot) -> CommandResult {
@@ -113,15 +85,15 @@ fn report(args: &HotArgs, statistics: &SlotStatistics, last: &LockSnapshot) -> C
     let (from, to) = statistics.period().unwrap_or((last.taken, last.taken));
     let samples = statistics.samples();
     if args.json {
-        return print(to_json(&HotJson {
-            server: &last.server,
-            from: timestamp(from),
-            to: timestamp(to),
-            samples,
-            slots: slots.iter().map(SlotSummaryJson::new).collect(),
-            missing_privileges: MissingJson::list(last),
-            notes: &last.notes,
-        }));
+        return print(json_line(&json!({
+            "server": last.server,
+            "from": timestamp(from),
+            "to": timestamp(to),
+            "samples": samples,
+            "slots": slots.iter().map(slot_summary_json).collect::<Value>(),
+            "missing_privileges": missing_json(last),
+            "notes": last.notes,
+        })));
     }
     let period = duration_text(to.duration_since(from).unwrap_or_default());
     print_message(format!("took {samples} snapshots of {} in {period}", last.server));
@@ -130,5 +102,5 @@ fn report(args: &HotArgs, statistics: &SlotStatistics, last: &LockSnapshot) -> C
     if all > slots.len() {
         print_message(format!("{} more slots: --limit lists them", all - slots.len()));
     }
-    Ok(crate::exit::SUCCESS)
+    Ok(exit::SUCCESS)
 }

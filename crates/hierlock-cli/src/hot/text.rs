@@ -68,5 +68,6 @@ fn paths(paths: &BTreeSet<Target>) -> String {
     if paths.is_empty() {
         return "an unknown path".to_owned();
     }
-    short_list(paths.iter().map(|path| cell(&path.to_string(), 80)).collect(), MAX_PATHS)
+    let paths: Vec<String> = paths.iter().map(|path| cell(&path.to_string(), 80)).collect();
+    short_list(&paths, MAX_PATHS)
 }

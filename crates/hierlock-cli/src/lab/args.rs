@@ -77,9 +77,7 @@ pub(super) struct RunScenariosArgs {
     #[arg(long, value_name = "TOPIC", conflicts_with = "scenarios")]
     pub(super) topic: Vec<String>,
     #[command(flatten)]
-    pub(super) servers: ServerArgs,
-    #[command(flatten)]
-    pub(super) run: JobArgs,
+    pub(super) runner: RunnerArgs,
     /// Run everything N times, and report which results vary
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u32).range(1..=1000))]
     pub(super) repeat: u32,
@@ -132,9 +130,7 @@ pub(super) struct MatrixArgs {
     #[arg(long, value_name = "N")]
     pub(super) buckets: Option<u32>,
     #[command(flatten)]
-    pub(super) servers: ServerArgs,
-    #[command(flatten)]
-    pub(super) run: JobArgs,
+    pub(super) runner: RunnerArgs,
     /// Write a heat map
     #[arg(long, value_name = "FILE")]
     pub(super) svg: Option<PathBuf>,
@@ -150,9 +146,7 @@ pub(super) struct MatrixArgs {
 )]
 pub(super) struct AnomaliesArgs {
     #[command(flatten)]
-    pub(super) servers: ServerArgs,
-    #[command(flatten)]
-    pub(super) run: JobArgs,
+    pub(super) runner: RunnerArgs,
     /// Print the table as Markdown
     #[arg(long, conflicts_with = "json")]
     pub(super) markdown: bool,
@@ -178,9 +172,9 @@ pub(super) struct FmtArgs {
     pub(super) check: bool,
 }
 
-/// The engines and servers to use.
+/// Where cases run, and how many at a time.
 #[derive(Debug, Args)]
-pub(super) struct ServerArgs {
+pub(super) struct RunnerArgs {
     /// Only these: mysql, mariadb, postgres, memory, file
     #[arg(long = "engine", value_name = "ENGINE", value_delimiter = ',')]
     pub(super) engines: Vec<Engine>,
@@ -190,10 +184,6 @@ pub(super) struct ServerArgs {
     /// Fail if one of the engines is not available
     #[arg(long)]
     pub(super) strict: bool,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct JobArgs {
     /// How many cases run at a time
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = value_parser!(u16).range(1..=64))]
     pub(super) jobs: u16,

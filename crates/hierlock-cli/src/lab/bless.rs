@@ -1,8 +1,6 @@
 //! `hierlock lab run --bless`: writes the observed results into the scenario files. A file is written only after its new
 //! text was run and every verdict agreed.
 
-use super::args::ServerArgs;
-use super::interrupt::Interrupt;
 use super::run::LabRun;
 use super::{invalid, select};
 use crate::exit::CommandError;
@@ -15,19 +13,13 @@ use std::sync::Arc;
 /// earlier step (the runner waits for an expected timeout), so one pass may not be enough.
 const MAX_PASSES: usize = 4;
 
-/// Blesses the files of these scenarios. Prints which files were changed, and why other files that disagree were not.
-pub(super) async fn bless_files(
-    scenarios: &[Arc<Scenario>],
-    run: &LabRun,
-    args: &ServerArgs,
-    options: RunOptions,
-    interrupt: &Interrupt,
-) -> Result<(), CommandError> {
+/// Blesses the files of a run. Prints which files were changed, and why other files that disagree were not.
+pub(super) async fn bless_files(run: &LabRun<'_>) -> Result<(), CommandError> {
     if run.report.interruption.is_some() {
         print_message("interrupted, so no file was changed");
         return Ok(());
     }
-    for scenario in scenarios {
+    for scenario in run.scenarios {
         let records = run.report.records.iter().filter(|record| record.file == scenario.file);
         let records: Vec<Record> = records.cloned().collect();
         if records.iter().all(Record::agrees) {
@@ -39,8 +31,8 @@ pub(super) async fn bless_files(
             return Err(CommandError::usage(format!("{name} is built in; bless a copy of it")));
         }
         let file_name = file.display();
-        let bless = blessed_text(scenario, records, run, args, options);
-        match interrupt.run_until_signal(bless).await {
+        let bless = blessed_text(run, scenario, records);
+        match run.interrupt.run_until_signal(bless).await {
             Ok(Ok(text)) => {
                 write_file(Some(file), || text)?;
                 print_message(format!("{file_name} now expects what was observed"));
@@ -54,11 +46,9 @@ pub(super) async fn bless_files(
 
 /// Returns a text of the file with which every verdict agrees; or the reason why there is none.
 async fn blessed_text(
+    run: &LabRun<'_>,
     scenario: &Arc<Scenario>,
     mut records: Vec<Record>,
-    run: &LabRun,
-    args: &ServerArgs,
-    options: RunOptions,
 ) -> Result<String, String> {
     let mut scenario = scenario.clone();
     for _ in 0..MAX_PASSES {
@@ -76,9 +66,9 @@ async fn blessed_text(
             let diagnostics = invalid(diagnostics).message;
             format!("the observed results cannot be written as a scenario:\n{diagnostics}")
         })?;
-        let cases = select::cases(std::slice::from_ref(&scenario), &args.engines);
+        let cases = select::cases(std::slice::from_ref(&scenario), &run.args.engines);
         let cases = cases.map_err(|_| "it has no cases any more".to_owned())?;
-        let once = RunOptions { rounds: 1, ..options };
+        let once = RunOptions { rounds: 1, ..run.options };
         let mut report = Report::default();
         run.servers.lab.run(&cases, once, &mut report, |_| ()).await;
         records = report.records;

@@ -6,22 +6,22 @@ use super::interrupt::Interrupt;
 use super::run::{print_missing, progress_bar, update_progress};
 use super::servers::LabServers;
 use crate::exit::{CommandError, CommandResult};
-use crate::output::{has_colour, json, print, write_file};
+use crate::output::{has_colour, json_line, print, write_file};
 use hierlock_lab::{Engine, MatrixOptions, MatrixReport, ModePair, Place};
 
 pub(super) async fn matrix(args: &MatrixArgs, interrupt: Interrupt) -> CommandResult {
-    let engines = match args.servers.engines.as_slice() {
+    let engines = match args.runner.engines.as_slice() {
         [] => Engine::ALL.to_vec(),
         some => some.to_vec(),
     };
-    let connect = LabServers::connect(&args.servers, engines.iter().copied());
+    let connect = LabServers::connect(&args.runner.urls, engines.iter().copied());
     let servers = interrupt.run_until_signal(connect).await??;
     let available = engines.into_iter().filter(|engine| servers.lab.has(*engine));
     let options = MatrixOptions {
         tree: args.size,
         places: Place::all(available),
         modes: if args.modes { ModePair::all() } else { vec![ModePair::EXCLUSIVE] },
-        jobs: args.run.jobs.into(),
+        jobs: args.runner.jobs.into(),
         buckets: args.buckets,
     };
     let mut report = MatrixReport::new(&options).map_err(CommandError::usage)?;
@@ -31,9 +31,9 @@ pub(super) async fn matrix(args: &MatrixArgs, interrupt: Interrupt) -> CommandRe
     _ = interrupt.run_until_signal(run).await;
     bar.finish_and_clear();
     let written = write_file(args.svg.as_deref(), || report.svg());
-    let printed = print(if args.json { json(&report) } else { report.text(has_colour()) });
+    let printed = print(if args.json { json_line(&report) } else { report.text(has_colour()) });
     print_missing(&servers.missing);
-    let is_complete = !args.servers.strict || servers.missing.is_empty();
+    let is_complete = !args.runner.strict || servers.missing.is_empty();
     servers.close(&interrupt).await;
     written.and(printed)?;
     Ok(interrupt.exit_code().unwrap_or_else(|| exit_code(report.agrees(), is_complete)))

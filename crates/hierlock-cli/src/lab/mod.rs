@@ -24,7 +24,7 @@ use crate::output::{json_list, print};
 use args::{LabCommand, ListScenariosArgs};
 use hierlock_lab::{Diagnostic, Scenario};
 use interrupt::run_interruptible;
-use serde::Serialize;
+use serde_json::json;
 
 pub(crate) fn lab(args: &LabArgs) -> CommandResult {
     match &args.command {
@@ -40,15 +40,6 @@ pub(crate) fn lab(args: &LabArgs) -> CommandResult {
     }
 }
 
-#[derive(Serialize)]
-struct ScenarioJson<'a> {
-    name: &'a str,
-    title: &'a str,
-    seeds: &'a [String],
-    engines: Vec<&'static str>,
-    cases: usize,
-}
-
 fn list(args: &ListScenariosArgs) -> CommandResult {
     let scenarios = select::by_topic(&args.topic)?;
     if !args.json {
@@ -59,13 +50,13 @@ fn list(args: &ListScenariosArgs) -> CommandResult {
     let mut list = Vec::new();
     for scenario in &scenarios {
         let cases = select::cases(std::slice::from_ref(scenario), &[])?;
-        list.push(ScenarioJson {
-            name: &scenario.name,
-            title: &scenario.title,
-            seeds: &scenario.seeds,
-            engines: select::engines(&cases).into_iter().map(|engine| engine.name()).collect(),
-            cases: cases.len(),
-        });
+        list.push(json!({
+            "name": scenario.name,
+            "title": scenario.title,
+            "seeds": scenario.seeds,
+            "engines": select::engines(&cases),
+            "cases": cases.len(),
+        }));
     }
     print(json_list(list))
 }

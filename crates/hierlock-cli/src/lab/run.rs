@@ -1,6 +1,6 @@
 //! `hierlock lab run` and `hierlock lab anomalies`.
 
-use super::args::{AnomaliesArgs, RunScenariosArgs, ServerArgs};
+use super::args::{AnomaliesArgs, RunScenariosArgs, RunnerArgs};
 use super::bless::bless_files;
 use super::interrupt::Interrupt;
 use super::servers::LabServers;
@@ -9,7 +9,7 @@ use crate::exit::{CommandError, CommandResult};
 use crate::output::{has_colour, print, print_message, table_width, write_file};
 use crate::progress::bar;
 use hierlock_lab::{
-    AnomalyTable, Case, MissingEngine, Report, RoundComparison, RunEvent, RunOptions, Scenario,
+    AnomalyTable, MissingEngine, Report, RoundComparison, RunEvent, RunOptions, Scenario,
     ScenarioSummary, TextStyle,
 };
 use indicatif::ProgressBar;
@@ -26,23 +26,19 @@ pub(super) async fn run(args: &RunScenariosArgs, interrupt: Interrupt) -> Comman
         select::by_pattern(&args.scenarios)?
     };
     let options = RunOptions {
-        jobs: args.run.jobs.into(),
+        jobs: args.runner.jobs.into(),
         rounds: args.repeat,
         locks: args.locks || args.html.is_some(),
     };
     let quiet = args.json || args.mermaid;
-    let run = LabRun::start(&scenarios, &args.servers, options, quiet, &interrupt).await?;
-    let blessed = if args.bless {
-        bless_files(&scenarios, &run, &args.servers, options, &interrupt).await
-    } else {
-        Ok(())
-    };
+    let run = LabRun::start(&scenarios, &args.runner, options, quiet, &interrupt).await?;
+    let blessed = if args.bless { bless_files(&run).await } else { Ok(()) };
     let reported = blessed.and_then(|()| write_reports(args, &run));
-    run.finish(&args.servers, &interrupt, reported).await
+    run.finish(reported).await
 }
 
 /// Writes and prints the requested reports.
-fn write_reports(args: &RunScenariosArgs, run: &LabRun) -> CommandResult {
+fn write_reports(args: &RunScenariosArgs, run: &LabRun<'_>) -> CommandResult {
     let LabRun { report, summaries, .. } = run;
     write_file(args.html.as_deref(), || report.html(summaries))?;
     write_file(args.junit.as_deref(), || report.junit(summaries))?;
@@ -68,9 +64,9 @@ fn text_style(verbose: bool) -> TextStyle {
 pub(super) async fn anomalies(args: &AnomaliesArgs, interrupt: Interrupt) -> CommandResult {
     let mut scenarios = select::by_topic(&[])?;
     scenarios.retain(|scenario| scenario.anomaly.is_some());
-    let options = RunOptions { jobs: args.run.jobs.into(), rounds: 1, locks: false };
+    let options = RunOptions { jobs: args.runner.jobs.into(), rounds: 1, locks: false };
     let quiet = args.json || args.markdown;
-    let run = LabRun::start(&scenarios, &args.servers, options, quiet, &interrupt).await?;
+    let run = LabRun::start(&scenarios, &args.runner, options, quiet, &interrupt).await?;
     let written = write_file(args.html.as_deref(), || run.report.html(&run.summaries));
     let table = AnomalyTable::new(&run.report, &run.summaries);
     let printed = print(match (args.json, args.markdown) {
@@ -79,27 +75,31 @@ pub(super) async fn anomalies(args: &AnomaliesArgs, interrupt: Interrupt) -> Com
         _ => table.text(),
     });
     print_missing(&run.report.missing);
-    run.finish(&args.servers, &interrupt, written.and(printed)).await
+    run.finish(written.and(printed)).await
 }
 
-/// The report of a run, and the servers that it used.
-pub(super) struct LabRun {
-    pub(super) report: Report,
+/// A run of scenarios: what was requested, the servers, and the report.
+pub(super) struct LabRun<'a> {
+    pub(super) scenarios: &'a [Arc<Scenario>],
+    pub(super) args: &'a RunnerArgs,
+    pub(super) options: RunOptions,
+    pub(super) interrupt: &'a Interrupt,
     pub(super) servers: LabServers,
+    pub(super) report: Report,
     summaries: Vec<ScenarioSummary>,
 }
 
-impl LabRun {
+impl<'a> LabRun<'a> {
     /// Runs all cases of these scenarios for which a server is available.
     async fn start(
-        scenarios: &[Arc<Scenario>],
-        args: &ServerArgs,
+        scenarios: &'a [Arc<Scenario>],
+        args: &'a RunnerArgs,
         options: RunOptions,
         quiet: bool,
-        interrupt: &Interrupt,
+        interrupt: &'a Interrupt,
     ) -> Result<Self, CommandError> {
         let cases = select::cases(scenarios, &args.engines)?;
-        let connect = LabServers::connect(args, select::engines(&cases));
+        let connect = LabServers::connect(&args.urls, select::engines(&cases));
         let mut servers = interrupt.run_until_signal(connect).await??;
         let missing = std::mem::take(&mut servers.missing);
         let mut report = Report { missing, ..Report::default() };
@@ -110,22 +110,21 @@ impl LabRun {
         _ = interrupt.run_until_signal(run).await;
         bar.finish_and_clear();
         report.interruption.iter().for_each(print_message);
-        let summaries = scenarios.iter().map(|scenario| summary(scenario, &cases)).collect();
-        Ok(Self { report, servers, summaries })
+        let summary = |scenario: &Arc<Scenario>| {
+            let cases = cases.iter().filter(|case| case.scenario.name == scenario.name);
+            ScenarioSummary::new(scenario, select::engines(cases))
+        };
+        let summaries = scenarios.iter().map(summary).collect();
+        Ok(Self { scenarios, args, options, interrupt, servers, report, summaries })
     }
 
     /// Cleans up the servers, even if a report could not be written; returns the exit code.
-    async fn finish(
-        self,
-        args: &ServerArgs,
-        interrupt: &Interrupt,
-        reported: CommandResult,
-    ) -> CommandResult {
+    async fn finish(self, reported: CommandResult) -> CommandResult {
         let Report { records, missing, .. } = &self.report;
-        let is_complete = !records.is_empty() && (!args.strict || missing.is_empty());
-        self.servers.close(interrupt).await;
+        let is_complete = !records.is_empty() && (!self.args.strict || missing.is_empty());
+        self.servers.close(self.interrupt).await;
         reported?;
-        let code = interrupt.exit_code();
+        let code = self.interrupt.exit_code();
         Ok(code.unwrap_or_else(|| exit_code(self.report.agrees(), is_complete)))
     }
 }
@@ -145,11 +144,6 @@ pub(super) fn update_progress(bar: &ProgressBar, event: RunEvent<'_>) {
         }
         _ => {}
     }
-}
-
-fn summary(scenario: &Arc<Scenario>, cases: &[Case]) -> ScenarioSummary {
-    let cases = cases.iter().filter(|case| case.scenario.name == scenario.name);
-    ScenarioSummary::new(scenario, select::engines(cases))
 }
 
 pub(super) fn print_missing(missing: &[MissingEngine]) {

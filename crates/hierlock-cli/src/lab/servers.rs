@@ -1,15 +1,15 @@
 //! The servers of a run: from `--url`, from the environment, or started.
 
-use super::args::ServerArgs;
 use super::interrupt::Interrupt;
 use crate::exit::CommandError;
 use crate::output::print_message;
 use crate::progress::spinner;
 use hierlock::ServerUrl;
+use hierlock::sql::Dialect;
 use hierlock_lab::{Engine, Lab, MissingEngine};
 use hierlock_sandbox::Server;
 use indicatif::ProgressBar;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::time::Duration;
 use tokio::task::spawn_blocking;
 
@@ -28,26 +28,22 @@ pub(super) struct LabServers {
 impl LabServers {
     /// Finds or starts the servers of these engines, and connects to them.
     pub(super) async fn connect(
-        args: &ServerArgs,
+        urls: &[ServerUrl],
         engines: impl IntoIterator<Item = Engine>,
     ) -> Result<Self, CommandError> {
-        let urls = urls_by_engine(&args.urls)?;
-        let lab = Lab::new().map_err(|error| {
-            CommandError::unavailable(format!("cannot make a directory for locks: {error}"))
-        })?;
+        let urls = urls_by_dialect(urls)?;
+        let lab = Lab::new().map_err(CommandError::cannot("make a directory for locks"))?;
         let mut connected = Self { lab, missing: Vec::new(), servers: Vec::new() };
-        let starts: Vec<_> = engines
-            .into_iter()
-            .filter_map(|engine| Some((engine, engine.server()?)))
-            .map(|(engine, server)| {
-                let url = urls.get(&engine).cloned();
-                let start = spawn_blocking(move || match url {
-                    Some(url) => Ok(Server::External { engine: server, url }),
-                    None => Server::get(server),
-                });
-                (engine, start)
-            })
-            .collect();
+        let start = |engine: Engine| {
+            let dialect = engine.server()?;
+            let url = urls.get(&dialect).cloned();
+            let server = spawn_blocking(move || match url {
+                Some(url) => Ok(Server::External { engine: dialect, url }),
+                None => Server::get(dialect),
+            });
+            Some((engine, server))
+        };
+        let starts: Vec<_> = engines.into_iter().filter_map(start).collect();
         let names: Vec<_> = starts.iter().map(|(engine, _)| engine.name()).collect();
         let spinner = if names.is_empty() {
             ProgressBar::hidden()
@@ -91,25 +87,20 @@ impl LabServers {
     }
 }
 
-fn urls_by_engine(urls: &[ServerUrl]) -> Result<BTreeMap<Engine, ServerUrl>, CommandError> {
-    let mut by_engine = BTreeMap::new();
+fn urls_by_dialect(urls: &[ServerUrl]) -> Result<HashMap<Dialect, ServerUrl>, CommandError> {
+    let mut by_dialect = HashMap::new();
     for url in urls {
-        let engine = match url.expose().split_once("://").map(|(scheme, _)| scheme) {
-            Some("mysql") => Engine::Mysql,
-            Some("mariadb") => Engine::Mariadb,
-            Some("postgres" | "postgresql") => Engine::Postgres,
-            _ => {
-                return Err(CommandError::usage(format!(
-                    "`{url}` is not the URL of a server; write mysql://…, mariadb://… or \
-                     postgres://…"
-                )));
-            }
-        };
-        if by_engine.insert(engine, url.clone()).is_some() {
+        let scheme = url.expose().split_once("://").map(|(scheme, _)| scheme);
+        let dialect = scheme.and_then(Dialect::from_scheme).ok_or_else(|| {
+            CommandError::usage(format!(
+                "`{url}` is not the URL of a server; write mysql://…, mariadb://… or postgres://…"
+            ))
+        })?;
+        if by_dialect.insert(dialect, url.clone()).is_some() {
             return Err(CommandError::usage(format!(
-                "--url names two {engine} servers; give one of each kind"
+                "--url names two {dialect} servers; give one of each kind"
             )));
         }
     }
-    Ok(by_engine)
+    Ok(by_dialect)
 }

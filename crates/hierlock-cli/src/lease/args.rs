@@ -1,6 +1,6 @@
 //! The command line of `hierlock lease`.
 
-use crate::args::{ListArgs, TreeArgs, target};
+use crate::args::{ListArgs, TreeArgs};
 use crate::database::{DatabaseArgs, ProvisionTablesArgs};
 use clap::{ArgGroup, Args, Subcommand};
 use hierlock::{Target, parse_duration};
@@ -86,7 +86,7 @@ pub(super) enum LeaseCommand {
 #[command(after_help = ACQUIRE_EXAMPLES)]
 pub(super) struct AcquireArgs {
     /// The node: u1, u1/a1, u1/a1/r1. Inside an ID write / as %2F and % as %25
-    #[arg(value_name = "PATH", value_parser = target)]
+    #[arg(value_name = "PATH")]
     pub(super) target: Target,
     /// Who has the lease; leases of one owner do not exclude each other
     #[arg(long, value_name = "NAME")]
@@ -144,7 +144,7 @@ pub(super) struct ReleaseArgs {
 )]
 pub(super) struct ListLeasesArgs {
     /// Only leases on this node and below
-    #[arg(value_name = "PATH", value_parser = target)]
+    #[arg(value_name = "PATH")]
     pub(super) target: Option<Target>,
     /// Only leases of this owner
     #[arg(long, value_name = "NAME")]

@@ -13,13 +13,14 @@ pub(crate) use args::LeaseArgs;
 
 use crate::args::with;
 use crate::exit::{self, CommandError, CommandResult};
-use crate::output::{counted, json, print, write};
+use crate::output::{counted, json_line, print, write};
 use crate::time::{duration_text, relative_time};
 use args::{AcquireArgs, LeaseCommand, ListLeasesArgs, ReleaseArgs};
 use hierlock::Error;
 use hierlock::database::Database;
 use hierlock::lease::{Lease, LeaseFilter, LeaseInfo, LeaseRequest, Leases, utc};
-use output::{LeaseJson, LeaseResultJson};
+use output::{LeaseResultJson, lease_json, lost_json};
+use serde_json::json;
 
 pub(crate) fn lease(args: &LeaseArgs) -> CommandResult {
     args.database.run(async |database| {
@@ -69,7 +70,7 @@ async fn acquire(leases: &Leases, database: &Database, args: &AcquireArgs) -> Co
         Err(error) => return not_acquired(database, args, error).await,
     };
     let text = match (args.json, args.print_token) {
-        (true, _) => json(&LeaseResultJson::Acquired(LeaseJson::from(lease.info()))),
+        (true, _) => json_line(&LeaseResultJson::new("acquired", lease.info())),
         (_, true) => format!("{}\n", lease.token()),
         _ => format!("acquired {}\n", sentence(&lease)),
     };
@@ -86,8 +87,8 @@ async fn acquire(leases: &Leases, database: &Database, args: &AcquireArgs) -> Co
 async fn not_acquired(database: &Database, args: &AcquireArgs, error: Error) -> CommandResult {
     let Some(holder) = error.lease_holder() else { return Err(error.into()) };
     if args.json {
-        let (wanted, holder) = (args.target.to_string(), LeaseJson::from(holder));
-        print(json(&LeaseResultJson::Held { wanted, holder }))?;
+        let (wanted, holder) = (args.target.to_string(), lease_json(holder));
+        print(json_line(&json!({ "result": "held", "wanted": wanted, "holder": holder })))?;
         return Ok(exit::NOT_ACQUIRED);
     }
     if holder.is_expired {
@@ -106,13 +107,11 @@ async fn renew(leases: &Leases, token: i64, as_json: bool) -> CommandResult {
         Ok::<_, Error>(lease)
     };
     match renewed.await {
-        Ok(lease) if as_json => {
-            print(json(&LeaseResultJson::Renewed(LeaseJson::from(lease.info()))))
-        }
+        Ok(lease) if as_json => print(json_line(&LeaseResultJson::new("renewed", lease.info()))),
         Ok(lease) => print(format!("renewed {}\n", sentence(&lease))),
         Err(error) => match error.lost_lease() {
             Some(lost) if as_json => {
-                print(json(&LeaseResultJson::lost(token, lost)))?;
+                print(json_line(&lost_json(token, lost)))?;
                 Ok(exit::LOST)
             }
             _ => Err(error.into()),

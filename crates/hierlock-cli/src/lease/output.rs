@@ -4,73 +4,60 @@ use crate::output::{cell, json_list, table};
 use crate::time::{relative_time, timestamp};
 use hierlock::lease::{ForcedRelease, LeaseInfo, LeaseLoss, utc};
 use serde::Serialize;
+use serde_json::{Value, json};
 use std::time::SystemTime;
 
 /// The maximum length of a text in a table. Texts of leases are not longer.
 const MAX_CHARS: usize = 255;
 
+/// A lease as JSON, after the result of the command.
 #[derive(Serialize)]
-pub(super) struct LeaseJson<'a> {
-    token: i64,
-    path: String,
-    owner: &'a str,
-    session: Option<&'a str>,
-    reason: Option<&'a str>,
-    acquired: String,
-    expires: String,
-    expired: bool,
+pub(super) struct LeaseResultJson {
+    result: &'static str,
+    #[serde(flatten)]
+    lease: Value,
 }
 
-impl<'a> From<&'a LeaseInfo> for LeaseJson<'a> {
-    fn from(lease: &'a LeaseInfo) -> Self {
-        Self {
-            token: lease.token,
-            path: lease.target.to_string(),
-            owner: &lease.owner,
-            session: lease.session.as_deref(),
-            reason: lease.reason.as_deref(),
-            acquired: timestamp(lease.acquired),
-            expires: timestamp(lease.expires),
-            expired: lease.is_expired,
-        }
+impl LeaseResultJson {
+    pub(super) fn new(result: &'static str, lease: &LeaseInfo) -> Self {
+        Self { result, lease: lease_json(lease) }
     }
 }
 
-#[derive(Serialize)]
-#[serde(tag = "result", rename_all = "kebab-case")]
-pub(super) enum LeaseResultJson<'a> {
-    Acquired(LeaseJson<'a>),
-    Renewed(LeaseJson<'a>),
-    Held {
-        wanted: String,
-        holder: LeaseJson<'a>,
-    },
-    Lost {
-        token: i64,
-        why: &'static str,
-        actor: Option<&'a str>,
-        reason: Option<&'a str>,
-        at: Option<String>,
-    },
+pub(super) fn lease_json(lease: &LeaseInfo) -> Value {
+    json!({
+        "token": lease.token,
+        "path": lease.target.to_string(),
+        "owner": lease.owner,
+        "session": lease.session,
+        "reason": lease.reason,
+        "acquired": timestamp(lease.acquired),
+        "expires": timestamp(lease.expires),
+        "expired": lease.is_expired,
+    })
 }
 
-impl<'a> LeaseResultJson<'a> {
-    pub(super) fn lost(token: i64, lost: &'a LeaseLoss) -> Self {
-        let (why, actor, reason, at) = match lost {
-            LeaseLoss::Forced { actor, why, at } => ("forced", Some(actor), Some(why), Some(at)),
-            LeaseLoss::Expired { at } => ("expired", None, None, Some(at)),
-            LeaseLoss::Released => ("released", None, None, None),
-            LeaseLoss::NotRenewed { why } => ("not-renewed", None, Some(why), None),
-            _ => ("gone", None, None, None),
-        };
-        let [actor, reason] = [actor, reason].map(|text| text.map(String::as_str));
-        Self::Lost { token, why, actor, reason, at: at.map(|at| timestamp(*at)) }
-    }
+pub(super) fn lost_json(token: i64, lost: &LeaseLoss) -> Value {
+    let (why, actor, reason, at) = match lost {
+        LeaseLoss::Forced { actor, why, at } => ("forced", Some(actor), Some(why), Some(at)),
+        LeaseLoss::Expired { at } => ("expired", None, None, Some(at)),
+        LeaseLoss::Released => ("released", None, None, None),
+        LeaseLoss::NotRenewed { why } => ("not-renewed", None, Some(why), None),
+        _ => ("gone", None, None, None),
+    };
+    json!({
+        "result": "lost",
+        "token": token,
+        "why": why,
+        "actor": actor,
+        "reason": reason,
+        "at": at.map(|at| timestamp(*at)),
+    })
 }
 
 pub(super) fn leases(leases: &[LeaseInfo], now: SystemTime, json: bool) -> String {
     if json {
-        return json_list(leases.iter().map(LeaseJson::from));
+        return json_list(leases.iter().map(lease_json));
     }
     let rows = leases.iter().map(|lease| {
         let optional = |text: &Option<String>| text.as_deref().map(short).unwrap_or_default();
@@ -87,22 +74,14 @@ pub(super) fn leases(leases: &[LeaseInfo], now: SystemTime, json: bool) -> Strin
     table(["token", "node", "owner", "session", "since", "until", "reason"], rows, "no leases")
 }
 
-#[derive(Serialize)]
-struct ForcedReleaseJson<'a> {
-    #[serde(flatten)]
-    lease: LeaseJson<'a>,
-    actor: &'a str,
-    why: &'a str,
-    released: String,
-}
-
 pub(super) fn forced_releases(releases: &[ForcedRelease], json: bool) -> String {
     if json {
-        return json_list(releases.iter().map(|release| ForcedReleaseJson {
-            lease: LeaseJson::from(&release.lease),
-            actor: &release.actor,
-            why: &release.why,
-            released: timestamp(release.released),
+        return json_list(releases.iter().map(|release| {
+            let mut json = lease_json(&release.lease);
+            json["actor"] = release.actor.as_str().into();
+            json["why"] = release.why.as_str().into();
+            json["released"] = timestamp(release.released).into();
+            json
         }));
     }
     let rows = releases.iter().map(|ForcedRelease { lease, actor, why, released, .. }| {

@@ -1,6 +1,5 @@
 //! The command line of `hierlock locks`.
 
-use crate::args::target;
 use hierlock::{ServerUrl, Target};
 use std::path::PathBuf;
 
@@ -25,7 +24,6 @@ pub(crate) struct LocksArgs {
     #[arg(long)]
     pub(super) json: bool,
     /// Show who holds or waits for this node, its ancestors or descendants
-    #[arg(value_parser = target)]
     pub(super) path: Option<Target>,
 }
 

@@ -50,18 +50,16 @@ struct LockProcess {
 /// Reads the locks and waits of a file. Fails if the file or `/proc` cannot be read.
 pub(super) fn snapshot(path: &Path) -> Result<LockSnapshot, CommandError> {
     let mut snapshot = LockSnapshot::new(format!("file:{}", path.display()));
-    let failed =
-        |what: &str, error| CommandError::unavailable(format!("cannot read `{what}`: {error}"));
-    let file = match fs::metadata(path) {
-        Ok(metadata) => (metadata.dev(), metadata.ino()),
+    let metadata = match fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             snapshot.notes.push("the file does not exist, so nothing is locked".to_owned());
             return Ok(snapshot);
         }
-        Err(error) => return Err(failed(&path.display().to_string(), error)),
+        result => result.map_err(CommandError::cannot(format!("read `{}`", path.display())))?,
     };
+    let file = (metadata.dev(), metadata.ino());
     let (mut processes, mut hidden) = (Vec::new(), 0);
-    for entry in fs::read_dir("/proc").map_err(|error| failed("/proc", error))?.flatten() {
+    for entry in fs::read_dir("/proc").map_err(CommandError::cannot("read `/proc`"))?.flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
@@ -102,15 +100,17 @@ fn add_processes(
             ..SessionInfo::default()
         };
         session.label = label(process, &paths);
+        let nodes = nodes(&paths);
         let reported = |byte: u64, mode: &str| {
             let target = LockTarget::new(LockKind::Other, format!("byte {byte}"), mode);
-            let nodes = nodes(&paths).filter(|node| node.file_offset() == byte).collect();
-            ReportedLock::on_slot(target, LockSlot::Byte(byte), nodes)
+            let nodes = nodes.iter().filter(|node| node.file_offset() == byte).cloned();
+            ReportedLock::on_slot(target, LockSlot::Byte(byte), nodes.collect())
         };
         session.held = process.held.iter().map(|(byte, mode)| reported(*byte, mode)).collect();
         if process.is_waiting {
-            let wanted = nodes(&paths)
-                .map(|node| node.file_offset())
+            let wanted = nodes
+                .iter()
+                .map(Target::file_offset)
                 .find(|byte| blocked.contains_key(byte) && !process.held.contains_key(byte));
             let others = processes.iter().filter(|other| other.pid != process.pid);
             let blockers: Vec<i64> = others
@@ -203,12 +203,8 @@ fn targets(arguments: &[String]) -> Vec<Target> {
 }
 
 /// Returns the paths with all their ancestors, in the order in which they are locked.
-fn nodes(paths: &[Target]) -> impl Iterator<Item = Target> {
-    let nodes: BTreeSet<Target> = paths
-        .iter()
-        .flat_map(|path| (0..=path.level()).map(|level| path.ancestor(level)))
-        .collect();
-    nodes.into_iter()
+fn nodes(paths: &[Target]) -> BTreeSet<Target> {
+    paths.iter().flat_map(|path| (0..=path.level()).map(|level| path.ancestor(level))).collect()
 }
 
 /// Returns the label of a process: the command of a `hierlock run`, or the program itself.

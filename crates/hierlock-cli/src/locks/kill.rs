@@ -10,12 +10,12 @@ use super::confirm::confirm;
 pub(crate) use super::kill_log::{KillLog, LogEcho, user_name};
 use super::text::{Renderer, client_text, lock_text};
 use crate::exit::{self, CommandError, CommandResult};
-use crate::output::{counted, escape_controls, json, print};
+use crate::output::{escape_controls, json_line, print, short_list};
 use crate::time::timestamp;
 use hierlock::sql::Dialect;
 use hierlock::sql::lock_report::{LockInspector, LockSnapshot, SessionLocks};
 use hierlock_engine::{ErrorClass, Pool, PoolSettings, ServerError, SessionId};
-use serde::Serialize;
+use serde_json::json;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -24,31 +24,16 @@ use tokio::time::sleep;
 /// The time limit for a session to roll back and end, and the interval of the checks.
 const END_LIMIT: Duration = Duration::from_secs(30);
 const END_CHECK_INTERVAL: Duration = Duration::from_millis(20);
-
-/// A line of the log.
-#[derive(Serialize)]
-struct KillRecord<'a> {
-    event: &'static str,
-    time: String,
-    server: &'a str,
-    session: i64,
-    user: Option<&'a str>,
-    client: Option<&'a str>,
-    program: Option<&'a str>,
-    paths: Vec<String>,
-    waiting: Vec<i64>,
-    reason: &'a str,
-    by: &'a str,
-    /// Whether the session was gone before [`END_LIMIT`].
-    gone: bool,
-}
+/// The number of locks in the message about a session that was ended.
+const MAX_LOCKS: usize = 4;
 
 pub(super) async fn kill(locks: &LocksArgs, args: &KillArgs) -> CommandResult {
     let place = LockPlace::of(locks.url.as_ref())?;
     let pending = PendingKill::prepare(&place, args.id).await?;
     if !args.yes {
         let _ = io::stderr().write_all(pending.description().as_bytes());
-        confirm(&pending.question()).await?;
+        let server = &pending.snapshot.server;
+        confirm(&format!("end session {} on {server}?", args.id)).await?;
     }
     // Without a log no session is ended.
     let log = KillLog::open(args.log.as_deref(), LogEcho::StandardError)?;
@@ -104,8 +89,9 @@ impl PendingKill {
     /// Returns lines with the session, its locks, and the sessions that wait for it.
     pub(crate) fn description(&self) -> String {
         let Self { snapshot, session, .. } = self;
-        let mut lines = Vec::new();
-        Renderer::new(false).session(session, 0, "", snapshot, None, &mut lines);
+        let mut renderer = Renderer::new(snapshot, None, false);
+        renderer.session(session, 0, "");
+        let mut lines = renderer.lines;
         if !session.has_locks() {
             lines.push("      holds no lock that the server shows".to_owned());
         }
@@ -114,10 +100,6 @@ impl PendingKill {
             lines.push(format!("      waits for it: {pid}  {waiter}"));
         }
         escape_controls(&(lines.join("\n") + "\n"))
-    }
-
-    pub(crate) fn question(&self) -> String {
-        format!("end session {} on {}?", self.id.pid, self.snapshot.server)
     }
 
     /// Ends the session if it is still the one that was found, waits until it is gone, and logs it. Returns a message.
@@ -146,25 +128,21 @@ impl PendingKill {
         }
         self.terminate().await?;
         let gone = self.wait_until_gone().await?;
-        let record = KillRecord {
-            event: "killed",
-            time: timestamp(SystemTime::now()),
-            server: &snapshot.server,
-            session: pid,
-            user: session.info.user.as_deref(),
-            client: session.info.client.as_deref(),
-            program: session
-                .label
-                .as_ref()
-                .map(|label| &*label.client.program)
-                .or(session.info.program.as_deref()),
-            paths: paths(session),
-            waiting: waiting.clone(),
-            reason,
-            by,
-            gone,
-        };
-        log.write(&json(&record))?;
+        let label = session.label.as_ref();
+        log.write(&json_line(&json!({
+            "event": "killed",
+            "time": timestamp(SystemTime::now()),
+            "server": snapshot.server,
+            "session": pid,
+            "user": session.info.user,
+            "client": session.info.client,
+            "program": label.map(|it| &it.client.program).or(session.info.program.as_ref()),
+            "paths": paths(session),
+            "waiting": waiting,
+            "reason": reason,
+            "by": by,
+            "gone": gone,
+        })))?;
         if !gone {
             return Err(CommandError::unavailable(format!(
                 "session {pid} was killed, but still exists after {} s: it rolls back its changes",
@@ -221,17 +199,14 @@ fn paths(session: &SessionLocks) -> Vec<String> {
 
 /// Returns `, which held u1 exclusive (bucket 0/2652417); waited for by 813, 814`.
 fn released_text(session: &SessionLocks, waiting: &[i64]) -> String {
-    let mut held: Vec<String> =
-        session.held.iter().take(4).map(|lock| lock_text(lock, None)).collect();
-    if session.held.len() > held.len() {
-        let more = (session.held.len() - held.len()) as u64;
-        held.push(counted(more, "more lock"));
+    let held: Vec<String> = session.held.iter().map(|lock| lock_text(lock, None)).collect();
+    let mut text = String::new();
+    if !held.is_empty() {
+        text += &format!(", which held {}", short_list(&held, MAX_LOCKS));
     }
-    let held =
-        if held.is_empty() { String::new() } else { format!(", which held {}", held.join(", ")) };
-    let waiting: Vec<String> = waiting.iter().map(i64::to_string).collect();
-    match &waiting[..] {
-        [] => held,
-        _ => format!("{held}; waited for by {}", waiting.join(", ")),
+    if !waiting.is_empty() {
+        let waiting: Vec<String> = waiting.iter().map(i64::to_string).collect();
+        text += &format!("; waited for by {}", waiting.join(", "));
     }
+    text
 }

@@ -23,22 +23,17 @@ pub(crate) use args::LocksArgs;
 pub(crate) use place::{LockPlace, LockSource};
 
 use crate::exit::CommandResult;
-use crate::output::{has_colour, json as to_json, print};
-use crate::signals::{Signals, block_on};
+use crate::output::{json_line, print};
+use crate::signals::block_on_until_signal;
 use args::LocksCommand;
 use snapshot_view::SnapshotView;
 
 pub(crate) fn locks(args: &LocksArgs) -> CommandResult {
-    block_on(async {
-        let mut signals = Signals::listen()?;
-        signals
-            .run_until_signal(async {
-                match &args.command {
-                    Some(LocksCommand::Kill(kill)) => kill::kill(args, kill).await,
-                    None => list(args).await,
-                }
-            })
-            .await?
+    block_on_until_signal(async {
+        match &args.command {
+            Some(LocksCommand::Kill(kill)) => kill::kill(args, kill).await,
+            None => list(args).await,
+        }
     })
 }
 
@@ -50,7 +45,7 @@ async fn list(args: &LocksArgs) -> CommandResult {
     let filter = args.path.as_ref().map(|path| source.filter(&snapshot, path));
     let view = SnapshotView::new(&snapshot, filter.as_ref(), args.all);
     if args.json {
-        return print(to_json(&json::SnapshotJson::new(&view)));
+        return print(json_line(&json::snapshot_json(&view)));
     }
-    print(text::Renderer::new(has_colour()).snapshot(&view, args.path.as_ref()))
+    print(text::snapshot_text(&view, args.path.as_ref()))
 }

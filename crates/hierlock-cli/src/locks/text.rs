@@ -1,7 +1,7 @@
 //! A snapshot as text: a tree of sessions, with the locks and the wait of each.
 
 use super::snapshot_view::SnapshotView;
-use crate::output::{cell, counted, statement_cell, table_width};
+use crate::output::{cell, counted, has_colour, short_list, statement_cell, table_width};
 use crate::time::duration_text;
 use hierlock::lease::utc;
 use hierlock::sql::ClientIdentity;
@@ -26,58 +26,69 @@ const BOLD: &str = "\u{1b}[1m";
 const RED: &str = "\u{1b}[31m";
 const DIM: &str = "\u{1b}[2m";
 
-pub(crate) struct Renderer {
+/// Renders sessions as lines.
+pub(super) struct Renderer<'a> {
+    snapshot: &'a LockSnapshot,
+    filter: Option<&'a PathFilter>,
     has_colour: bool,
     width: usize,
+    pub(super) lines: Vec<String>,
 }
 
-impl Renderer {
-    pub(crate) fn new(has_colour: bool) -> Self {
-        Self { has_colour, width: table_width().unwrap_or(DEFAULT_WIDTH).max(40) }
+/// Returns a snapshot as text, in colour on a terminal.
+pub(crate) fn snapshot_text(view: &SnapshotView, path: Option<&Target>) -> String {
+    let mut renderer = Renderer::new(view.snapshot, view.filter, has_colour());
+    renderer.lines.extend([renderer.headline(view, path), String::new()]);
+    for (tree, rows) in &view.trees {
+        match tree.root {
+            TreeRoot::Cycle => renderer.lines.push(renderer.colour(
+                RED,
+                "these sessions wait for each other in a cycle that the server has not resolved:",
+            )),
+            TreeRoot::Unknown => {
+                let unknown = "the server does not report the blocker of this session:";
+                renderer.lines.push(unknown.to_owned());
+            }
+            TreeRoot::Blocker => {}
+        }
+        for row in rows {
+            renderer.row(row);
+        }
+        renderer.lines.push(String::new());
+    }
+    if !view.holders.is_empty() {
+        renderer.lines.push("no session waits for:".to_owned());
+        for session in &view.holders {
+            renderer.session(session, 1, "");
+        }
+        renderer.lines.push(String::new());
+    }
+    let mut lines = renderer.lines;
+    lines.extend(hidden_text(view));
+    lines.extend(missing_texts(view.snapshot));
+    lines.extend(view.snapshot.notes.iter().map(|note| format!("note: {note}")));
+    while lines.last().is_some_and(String::is_empty) {
+        lines.pop();
+    }
+    lines.join("\n") + "\n"
+}
+
+impl<'a> Renderer<'a> {
+    pub(super) fn new(
+        snapshot: &'a LockSnapshot,
+        filter: Option<&'a PathFilter>,
+        has_colour: bool,
+    ) -> Self {
+        let width = table_width().unwrap_or(DEFAULT_WIDTH).max(40);
+        Self { snapshot, filter, has_colour, width, lines: Vec::new() }
     }
 
     fn colour(&self, colour: &str, text: &str) -> String {
         if self.has_colour { format!("{colour}{text}\u{1b}[0m") } else { text.to_owned() }
     }
 
-    pub(crate) fn snapshot(&self, view: &SnapshotView, path: Option<&Target>) -> String {
-        let snapshot = view.snapshot;
-        let mut lines = vec![self.headline(view, path), String::new()];
-        for (tree, rows) in &view.trees {
-            match tree.root {
-                TreeRoot::Cycle => lines.push(self.colour(
-                    RED,
-                    "these sessions wait for each other in a cycle that the server has not resolved:",
-                )),
-                TreeRoot::Unknown => {
-                    let unknown = "the server does not report the blocker of this session:";
-                    lines.push(unknown.to_owned());
-                }
-                TreeRoot::Blocker => {}
-            }
-            for row in rows {
-                self.row(row, snapshot, view.filter, &mut lines);
-            }
-            lines.push(String::new());
-        }
-        if !view.holders.is_empty() {
-            lines.push("no session waits for:".to_owned());
-            for session in &view.holders {
-                self.session(session, 1, "", snapshot, view.filter, &mut lines);
-            }
-            lines.push(String::new());
-        }
-        lines.extend(hidden_text(view));
-        lines.extend(missing_texts(snapshot));
-        lines.extend(snapshot.notes.iter().map(|note| format!("note: {note}")));
-        while lines.last().is_some_and(String::is_empty) {
-            lines.pop();
-        }
-        lines.join("\n") + "\n"
-    }
-
     fn headline(&self, view: &SnapshotView, path: Option<&Target>) -> String {
-        let snapshot = view.snapshot;
+        let snapshot = self.snapshot;
         let waiting: usize = view
             .trees
             .iter()
@@ -93,65 +104,43 @@ impl Renderer {
                 format!("no session waits{about}, and no holder is visible")
             }
             (0, 0) => "no session waits, and no lock of hierlock is visible".to_owned(),
-            (0, 1) => format!("no session waits{about}; 1 session holds locks"),
-            (0, holders) => format!("no session waits{about}; {holders} sessions hold locks"),
-            _ => counted_waiters(waiting) + &about,
+            (0, holders) => format!("no session waits{about}; {} locks", sessions(holders, "hold")),
+            _ => sessions(waiting, "wait") + &about,
         };
         format!("{}, {}: {}", snapshot.server, utc(snapshot.taken), self.colour(BOLD, &result))
     }
 
-    fn row(
-        &self,
-        row: &TreeRow,
-        snapshot: &LockSnapshot,
-        filter: Option<&PathFilter>,
-        lines: &mut Vec<String>,
-    ) {
+    fn row(&mut self, row: &TreeRow) {
         if row.session == 0 {
-            self.prepared(snapshot, lines);
+            self.prepared();
             return;
         }
-        let others = match &row.other_blockers[..] {
+        let others: Vec<String> = row.other_blockers.iter().map(i64::to_string).collect();
+        let others = match &others[..] {
             [] => String::new(),
-            others => {
-                let names: Vec<String> =
-                    others.iter().take(MAX_BLOCKERS).map(i64::to_string).collect();
-                let rest = match others.len() - names.len() {
-                    0 => String::new(),
-                    count => format!(" and {count} more"),
-                };
-                format!(" (also behind {}{rest})", names.join(", "))
-            }
+            _ => format!(" (also behind {})", short_list(&others, MAX_BLOCKERS)),
         };
         let behind = match (row.depth, row.parent) {
             (0, Some(next)) => format!(" behind {next}"),
             _ => String::new(),
         };
-        if let Some(session) = snapshot.session(row.session) {
-            self.session(session, row.depth, &format!("{behind}{others}"), snapshot, filter, lines);
+        if let Some(session) = self.snapshot.session(row.session) {
+            self.session(session, row.depth, &format!("{behind}{others}"));
         }
     }
 
-    fn prepared(&self, snapshot: &LockSnapshot, lines: &mut Vec<String>) {
+    fn prepared(&mut self) {
         let advice = "end it with COMMIT PREPARED or ROLLBACK PREPARED";
-        lines.push(self.colour(BOLD, &format!("{PREPARED_TRANSACTION}; {advice}")));
-        for it in &snapshot.prepared {
+        self.lines.push(self.colour(BOLD, &format!("{PREPARED_TRANSACTION}; {advice}")));
+        for it in &self.snapshot.prepared {
             let words = [&it.name, &it.owner, &it.database, &it.since].map(|text| cell(text, 64));
             let [name, owner, database, since] = words;
-            lines.push(format!("      '{name}' of {owner} in {database} since {since}"));
+            self.lines.push(format!("      '{name}' of {owner} in {database} since {since}"));
         }
     }
 
     /// Adds the lines of one session: its client, its wait, its locks, and its statement.
-    pub(crate) fn session(
-        &self,
-        session: &SessionLocks,
-        depth: usize,
-        wait_note: &str,
-        snapshot: &LockSnapshot,
-        filter: Option<&PathFilter>,
-        lines: &mut Vec<String>,
-    ) {
+    pub(super) fn session(&mut self, session: &SessionLocks, depth: usize, wait_note: &str) {
         let info = &session.info;
         let indent = "  ".repeat(depth.min(MAX_INDENTED_DEPTH));
         let deep = if depth > MAX_INDENTED_DEPTH { format!("[{depth}] ") } else { String::new() };
@@ -163,17 +152,17 @@ impl Renderer {
         if let Some(state) = &info.state {
             head += &format!(", {}", cell(state, 60));
         }
-        lines.push(head);
         let indent = format!("{indent}      ");
+        let mut lines = vec![head];
         let mut line = |text: String| lines.push(format!("{indent}{text}"));
         if let Some(wait) = &session.wait {
             let waited = waited(session).map(|waited| format!(" {}", duration_text(waited)));
-            let (waited, wanted) = (waited.unwrap_or_default(), wanted_text(wait, filter));
+            let (waited, wanted) = (waited.unwrap_or_default(), wanted_text(wait, self.filter));
             line(self.colour(RED, &format!("waits{waited} for {wanted}{wait_note}")));
         }
-        let held = notable_locks(session, snapshot);
+        let held = notable_locks(session, self.snapshot);
         for lock in held.iter().take(MAX_LOCKS) {
-            line(format!("holds {}", lock_text(lock, filter)));
+            line(format!("holds {}", lock_text(lock, self.filter)));
         }
         match (held.len().saturating_sub(MAX_LOCKS), session.has_unlisted_locks) {
             (0, false) => {}
@@ -187,14 +176,15 @@ impl Renderer {
             let more = if is_cut { " …" } else { "" };
             line(format!("claims to lock {unconfirmed}{more}, without a lock that proves it"));
         }
-        let waiting = snapshot.wanted_from(info.pid).count();
+        let waiting = self.snapshot.wanted_from(info.pid).count();
         if session.wait.is_none() && waiting > 0 {
-            line(format!("{} directly behind it", counted_waiters(waiting)));
+            line(format!("{} directly behind it", sessions(waiting, "wait")));
         }
         if let Some(statement) = &info.statement {
             let room = self.width.saturating_sub(indent.len() + 2);
             line(self.colour(DIM, &statement_cell(statement, room)));
         }
+        self.lines.extend(lines);
     }
 }
 
@@ -243,8 +233,9 @@ pub(crate) fn notable_locks<'a>(
     if is_only_routine { session.held.iter().collect() } else { notable }
 }
 
-fn counted_waiters(count: usize) -> String {
-    if count == 1 { "1 session waits".to_owned() } else { format!("{count} sessions wait") }
+/// Returns `1 session waits`, `3 sessions wait`.
+fn sessions(count: usize, verb: &str) -> String {
+    if count == 1 { format!("1 session {verb}s") } else { format!("{count} sessions {verb}") }
 }
 
 /// Returns how long a session has been waiting, if the server reports it.

@@ -14,10 +14,10 @@ pub(crate) use args::QueueArgs;
 
 use crate::args::with;
 use crate::exit::{CommandError, CommandResult};
-use crate::output::{counted, json, json_list, print};
+use crate::output::{counted, json_line, json_list, print};
 use args::{AddArgs, QueueCommand};
 use hierlock::queue::{DeadJobFilter, EnqueueOutcome, Job, Queue};
-use output::AddedJson;
+use output::added_json;
 use std::io::{self, Read};
 
 pub(crate) fn queue(args: QueueArgs) -> CommandResult {
@@ -76,9 +76,8 @@ fn jobs(args: &AddArgs) -> Result<Vec<Job>, CommandError> {
 
 fn read_stdin() -> Result<String, CommandError> {
     let mut bytes = Vec::new();
-    io::stdin().read_to_end(&mut bytes).map_err(|error| {
-        CommandError::unavailable(format!("cannot read standard input: {error}"))
-    })?;
+    let read = io::stdin().read_to_end(&mut bytes);
+    read.map_err(CommandError::cannot("read standard input"))?;
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         CommandError::usage(format!("standard input is not UTF-8 at byte {at}; a payload is text"))
@@ -88,8 +87,8 @@ fn read_stdin() -> Result<String, CommandError> {
 async fn add(queue: &Queue, args: &AddArgs, jobs: Vec<Job>) -> Result<String, CommandError> {
     let added = queue.enqueue_all(jobs).await?;
     Ok(match (args.json, args.lines, added.as_slice()) {
-        (true, false, [one]) => json(&AddedJson::from(one)),
-        (true, ..) => json_list(added.iter().map(AddedJson::from)),
+        (true, false, [one]) => json_line(&added_json(one)),
+        (true, ..) => json_list(added.iter().map(added_json)),
         (_, false, [EnqueueOutcome::Added(id)]) => format!("added job {id}\n"),
         (_, false, [EnqueueOutcome::Duplicate(id)]) => format!("job {id} exists already\n"),
         (_, _, added) => format!("added {}\n", counted(added.len() as u64, "job")),

@@ -1,46 +1,30 @@
 //! Jobs and counts as text and as JSON.
 
 use crate::output::{cell, json_list, table};
-use crate::time::{duration_text, timestamp};
+use crate::time::{duration_text, millis, timestamp};
 use hierlock::lease::utc;
 use hierlock::queue::{DeadJob, EnqueueOutcome, QueueStats};
-use serde::Serialize;
+use serde_json::{Value, json};
 
 /// The maximum length of an error and of a payload in a table.
 const MAX_CHARS: usize = 60;
 
-#[derive(Serialize)]
-pub(super) struct AddedJson {
-    result: &'static str,
-    id: i64,
-}
-
-impl From<&EnqueueOutcome> for AddedJson {
-    fn from(enqueued: &EnqueueOutcome) -> Self {
-        let result = if enqueued.is_added() { "added" } else { "duplicate" };
-        Self { result, id: enqueued.id() }
-    }
-}
-
-#[derive(Serialize)]
-struct StatsJson<'a> {
-    queue: &'a str,
-    ready: u64,
-    scheduled: u64,
-    claimed: u64,
-    dead: u64,
-    oldest_ready_ms: Option<u128>,
+pub(super) fn added_json(outcome: &EnqueueOutcome) -> Value {
+    let result = if outcome.is_added() { "added" } else { "duplicate" };
+    json!({ "result": result, "id": outcome.id() })
 }
 
 pub(super) fn stats(stats: &[QueueStats], json: bool) -> String {
     if json {
-        return json_list(stats.iter().map(|stats| StatsJson {
-            queue: &stats.queue,
-            ready: stats.ready,
-            scheduled: stats.scheduled,
-            claimed: stats.claimed,
-            dead: stats.dead,
-            oldest_ready_ms: stats.oldest_ready.map(|age| age.as_millis()),
+        return json_list(stats.iter().map(|stats| {
+            json!({
+                "queue": stats.queue,
+                "ready": stats.ready,
+                "scheduled": stats.scheduled,
+                "claimed": stats.claimed,
+                "dead": stats.dead,
+                "oldest_ready_ms": stats.oldest_ready.map(millis),
+            })
         }));
     }
     let rows = stats.iter().map(|stats| {
@@ -52,27 +36,18 @@ pub(super) fn stats(stats: &[QueueStats], json: bool) -> String {
     table(["queue", "ready", "oldest", "scheduled", "claimed", "dead"], rows, "no jobs")
 }
 
-#[derive(Serialize)]
-struct DeadJobJson<'a> {
-    id: i64,
-    payload: &'a str,
-    attempts: u32,
-    last_error: Option<&'a str>,
-    worker: Option<&'a str>,
-    created: String,
-    died: String,
-}
-
 pub(super) fn dead_jobs(dead: &[DeadJob], json: bool) -> String {
     if json {
-        return json_list(dead.iter().map(|job| DeadJobJson {
-            id: job.id,
-            payload: &job.payload,
-            attempts: job.attempts,
-            last_error: job.last_error.as_deref(),
-            worker: job.worker.as_deref(),
-            created: timestamp(job.created),
-            died: timestamp(job.died),
+        return json_list(dead.iter().map(|job| {
+            json!({
+                "id": job.id,
+                "payload": job.payload,
+                "attempts": job.attempts,
+                "last_error": job.last_error,
+                "worker": job.worker,
+                "created": timestamp(job.created),
+                "died": timestamp(job.died),
+            })
         }));
     }
     let rows = dead.iter().map(|job| {

@@ -12,12 +12,12 @@ mod text;
 
 use crate::args::{TreeArgs, buckets, count};
 use crate::exit::{CommandError, CommandResult};
-use crate::output::{json, print, write_file};
+use crate::output::{json_line, print, write_file};
 use hierlock::Buckets;
 use hierlock::sizing::{LevelLoad, Workload};
 use hierlock::sql::Dialect;
 use level_counts::LevelCounts;
-use report::{SizeReport, SizeRequest};
+use report::SizeReport;
 use std::path::PathBuf;
 
 /// Show how many buckets a lock table needs
@@ -65,9 +65,9 @@ Examples:
   hierlock size --ids 5e6 --held 200 --svg buckets.svg";
 
 pub(crate) fn size(args: &SizeArgs) -> CommandResult {
-    let report = SizeReport::new(&args.request()?);
+    let report = SizeReport::new(args, args.workload()?);
     if args.json {
-        return print(json(&report));
+        return print(json_line(&report));
     }
     match args.svg.as_deref() {
         Some(file) if file.as_os_str() == "-" => return print(report.svg()),
@@ -77,7 +77,8 @@ pub(crate) fn size(args: &SizeArgs) -> CommandResult {
 }
 
 impl SizeArgs {
-    fn request(&self) -> Result<SizeRequest, CommandError> {
+    /// Returns the nodes and the held locks of each level.
+    fn workload(&self) -> Result<Workload, CommandError> {
         let levels = &self.tree.levels;
         let nodes = self.ids.by_level("--ids", levels, |ids| vec![ids; levels.len()])?;
         let held = self.held.by_level("--held", levels, |held| {
@@ -85,15 +86,7 @@ impl SizeArgs {
             std::iter::repeat_n(0, levels.len() - 1).chain(leaves).collect()
         })?;
         let load = nodes.into_iter().zip(held).map(|(nodes, held)| LevelLoad { nodes, held });
-        Ok(SizeRequest {
-            workload: Workload { levels: load.collect() },
-            hierarchy: levels.clone(),
-            is_by_level: self.ids.is_by_level() || self.held.is_by_level(),
-            buckets: self.buckets,
-            target_chance: self.target_chance,
-            dialect: self.engine,
-            rows_per_second: self.rows_per_second,
-        })
+        Ok(Workload { levels: load.collect() })
     }
 }
 

@@ -1,25 +1,14 @@
 //! The expected collisions and sizes for several numbers of buckets. Serialized, they are the JSON of the command.
 
+use super::SizeArgs;
 use hierlock::sizing::{Collisions, Workload};
 use hierlock::sql::{Dialect, Prediction, Scheme, Strategy};
-use hierlock::{Buckets, Hierarchy, Slots};
+use hierlock::{Buckets, Slots};
 use serde::{Serialize, Serializer};
 use std::time::Duration;
 
 /// The numbers of buckets that are compared, as powers of ten.
 const COMPARED_EXPONENTS: std::ops::RangeInclusive<u32> = 2..=9;
-
-/// The options of the command.
-pub(super) struct SizeRequest {
-    pub(super) workload: Workload,
-    pub(super) hierarchy: Hierarchy,
-    /// Whether `--ids` or `--held` has a number for each level.
-    pub(super) is_by_level: bool,
-    pub(super) buckets: Option<Buckets>,
-    pub(super) target_chance: f64,
-    pub(super) dialect: Dialect,
-    pub(super) rows_per_second: Option<u64>,
-}
 
 /// The report for one number of buckets, compared with others.
 #[derive(Serialize)]
@@ -36,6 +25,7 @@ pub(super) struct SizeReport {
     /// For the chart, which needs more points than `compared`.
     #[serde(skip)]
     pub(super) workload: Workload,
+    /// Whether `--ids` or `--held` has a number for each level.
     #[serde(skip)]
     pub(super) is_by_level: bool,
 }
@@ -84,31 +74,31 @@ pub(super) struct OtherStrategies {
 }
 
 impl SizeReport {
-    pub(super) fn new(request: &SizeRequest) -> Self {
-        let SizeRequest { workload, target_chance, .. } = request;
-        let recommended = workload.smallest_buckets(*target_chance);
-        let buckets = request.buckets.or(recommended).unwrap_or_default();
+    pub(super) fn new(args: &SizeArgs, workload: Workload) -> Self {
+        let recommended = workload.smallest_buckets(args.target_chance);
+        let buckets = args.buckets.or(recommended).unwrap_or_default();
         let mut compared: Vec<u32> =
             COMPARED_EXPONENTS.map(|exponent| 10_u32.pow(exponent)).collect();
         if let Err(place) = compared.binary_search(&buckets.count()) {
             compared.insert(place, buckets.count());
         }
         let compared = compared.into_iter().filter_map(|count| Buckets::new(count).ok());
+        let table = |buckets| TableSize::new(args, &workload, buckets);
         let chance = |slots| workload.highest_false_contention(slots);
         Self {
-            dialect: request.dialect,
-            target_chance: *target_chance,
+            dialect: args.engine,
+            target_chance: args.target_chance,
             recommended_buckets: recommended.map(Buckets::count),
-            table: request.table(buckets),
-            levels: request.levels(buckets),
+            table: table(buckets),
+            levels: levels(args, &workload, buckets),
             other_strategies: OtherStrategies {
                 advisory: chance(Slots::Keys),
                 file: chance(Slots::Bytes),
                 per_id: chance(Slots::Paths),
             },
-            compared: compared.map(|buckets| request.table(buckets)).collect(),
-            workload: workload.clone(),
-            is_by_level: request.is_by_level,
+            compared: compared.map(table).collect(),
+            is_by_level: args.ids.is_by_level() || args.held.is_by_level(),
+            workload,
         }
     }
 
@@ -123,40 +113,39 @@ impl SizeReport {
     }
 }
 
-impl SizeRequest {
-    fn table(&self, buckets: Buckets) -> TableSize {
-        let scheme = Scheme::new(self.dialect).buckets(buckets).hierarchy(self.hierarchy.clone());
+impl TableSize {
+    fn new(args: &SizeArgs, workload: &Workload, buckets: Buckets) -> Self {
+        let scheme = Scheme::new(args.engine).buckets(buckets).hierarchy(args.tree.levels.clone());
         // Never refused: every server supports striped rows.
         let scheme = scheme.clone().strategy(Strategy::Striped).unwrap_or(scheme);
         let Prediction { rows, bytes, duration, .. } = Prediction::of(&scheme);
         let at_rate = |rate: u64| Duration::from_secs_f64(rows as f64 / rate as f64);
-        TableSize {
+        Self {
             buckets: buckets.count(),
-            false_contention: self.workload.highest_false_contention(Slots::Buckets(buckets)),
+            false_contention: workload.highest_false_contention(Slots::Buckets(buckets)),
             rows,
             bytes,
-            duration: self.rows_per_second.map_or(duration, at_rate),
+            duration: args.rows_per_second.map_or(duration, at_rate),
         }
     }
+}
 
-    fn levels(&self, buckets: Buckets) -> Vec<LevelReport> {
-        let levels = self.workload.levels.iter().enumerate();
-        let report = levels.map(|(level, load)| {
-            let collisions = Collisions::expected(buckets, load.nodes);
-            LevelReport {
-                level: self.hierarchy.level_name(level).to_owned(),
-                ids: load.nodes,
-                held: load.held,
-                false_contention: self.workload.false_contention(Slots::Buckets(buckets), level),
-                sharing_ids: collisions.sharing_nodes,
-                pairs: collisions.pairs,
-                neighbours: collisions.neighbours,
-                used_buckets: collisions.used_buckets,
-                fullest_bucket: collisions.fullest_bucket,
-            }
-        });
-        report.collect()
-    }
+fn levels(args: &SizeArgs, workload: &Workload, buckets: Buckets) -> Vec<LevelReport> {
+    let report = workload.levels.iter().enumerate().map(|(level, load)| {
+        let collisions = Collisions::expected(buckets, load.nodes);
+        LevelReport {
+            level: args.tree.levels.level_name(level).to_owned(),
+            ids: load.nodes,
+            held: load.held,
+            false_contention: workload.false_contention(Slots::Buckets(buckets), level),
+            sharing_ids: collisions.sharing_nodes,
+            pairs: collisions.pairs,
+            neighbours: collisions.neighbours,
+            used_buckets: collisions.used_buckets,
+            fullest_bucket: collisions.fullest_bucket,
+        }
+    });
+    report.collect()
 }
 
 /// Serializes six significant digits. More digits differ between machines.

@@ -157,14 +157,14 @@ fn draw_list(frame: &mut Frame, area: Rect, state: &TopState, red: Style) {
         return;
     }
     let is_narrow = area.width < MIN_WIDTH_FOR_ALL_COLUMNS;
-    let header: &[&str] = if is_narrow { &NARROW_HEADER } else { &HEADER };
-    let widths: &[Constraint] = if is_narrow { &NARROW_WIDTHS } else { &WIDTHS };
+    let columns = if is_narrow { NARROW_COLUMNS } else { COLUMNS };
     let rows = state.rows.iter().map(|row| {
-        let cells = if is_narrow { narrow_cells(row).to_vec() } else { cells(row).to_vec() };
+        let cells = columns.iter().map(|(_, _, cell)| cell(row));
         Row::new(cells).style(if row.is_waiting { red } else { Style::new() })
     });
-    let table = Table::new(rows, widths)
-        .header(Row::new(header.to_vec()).style(BOLD))
+    let header = Row::new(columns.iter().map(|(header, ..)| *header));
+    let table = Table::new(rows, columns.iter().map(|(_, width, _)| *width))
+        .header(header.style(BOLD))
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     let mut selection =
         TableState::new().with_offset(state.first_row.get()).with_selected(state.place());
@@ -172,40 +172,40 @@ fn draw_list(frame: &mut Frame, area: Rect, state: &TopState, red: Style) {
     state.first_row.set(selection.offset());
 }
 
-const HEADER: [&str; 6] = ["SESSION", "WAITS", "BEHIND", "WAITERS", "LOCK", "WHO"];
-const SESSION_WIDTH: u16 = 14;
-const WIDTHS: [Constraint; 6] = [
-    Constraint::Length(SESSION_WIDTH),
-    Constraint::Length(10),
-    Constraint::Length(8),
-    Constraint::Length(7),
-    Constraint::Fill(3),
-    Constraint::Fill(2),
+/// The header of a column, its width, and its text for a session.
+type Column = (&'static str, Constraint, fn(&SessionRow) -> String);
+
+const COLUMNS: &[Column] = &[
+    ("SESSION", Constraint::Length(14), |row| session_cell(row, 14)),
+    ("WAITS", Constraint::Length(10), waits_cell),
+    ("BEHIND", Constraint::Length(8), behind_cell),
+    ("WAITERS", Constraint::Length(7), |row| match row.waiters {
+        0 => String::new(),
+        waiters => waiters.to_string(),
+    }),
+    ("LOCK", Constraint::Fill(3), |row| row.lock.clone()),
+    ("WHO", Constraint::Fill(2), |row| row.client.clone()),
 ];
-const NARROW_HEADER: [&str; 3] = ["SESSION", "WAITS", "LOCK"];
-const NARROW_SESSION_WIDTH: u16 = 9;
-const NARROW_WIDTHS: [Constraint; 3] =
-    [Constraint::Length(NARROW_SESSION_WIDTH), Constraint::Length(6), Constraint::Fill(1)];
+const NARROW_COLUMNS: &[Column] = &[
+    ("SESSION", Constraint::Length(9), |row| session_cell(row, 9)),
+    ("WAITS", Constraint::Length(6), waits_cell),
+    ("LOCK", Constraint::Fill(1), |row| row.lock.clone()),
+];
 
-fn cells(row: &SessionRow) -> [String; 6] {
-    let [_, waits, lock] = narrow_cells(row);
-    let session = session_cell(row, SESSION_WIDTH);
-    let behind = match &row.blockers[..] {
-        [] => String::new(),
-        [one] => one.to_string(),
-        [first, rest @ ..] => format!("{first} +{}", rest.len()),
-    };
-    let waiters = if row.waiters > 0 { row.waiters.to_string() } else { String::new() };
-    [session, waits, behind, waiters, lock, row.client.clone()]
-}
-
-fn narrow_cells(row: &SessionRow) -> [String; 3] {
-    let waits = match (row.is_waiting, row.waited) {
+fn waits_cell(row: &SessionRow) -> String {
+    match (row.is_waiting, row.waited) {
         (true, Some(waited)) => duration_text(waited),
         (true, None) => "yes".to_owned(),
         _ => String::new(),
-    };
-    [session_cell(row, NARROW_SESSION_WIDTH), waits, row.lock.clone()]
+    }
+}
+
+fn behind_cell(row: &SessionRow) -> String {
+    match &row.blockers[..] {
+        [] => String::new(),
+        [one] => one.to_string(),
+        [first, rest @ ..] => format!("{first} +{}", rest.len()),
+    }
 }
 
 /// Returns the id of a session, indented by its depth as far as the width allows.

@@ -4,7 +4,7 @@ use crate::locks::text::{
     PREPARED_TRANSACTION, client_text, lock_text, notable_locks, prepared_names, unconfirmed_paths,
     waited, wanted_text,
 };
-use crate::output::{cell, counted, statement_cell};
+use crate::output::{cell, counted, short_list, statement_cell};
 use crate::time::duration_text;
 use hierlock::sql::lock_report::{FalseContention, LockSnapshot, ReportedWait, SessionLocks};
 use std::collections::BTreeSet;
@@ -109,7 +109,7 @@ fn advice(
     let pid = session.info.pid;
     if let Some(wait) = &session.wait {
         let roots = root_blockers(pid, snapshot);
-        let names: Vec<String> = roots.iter().take(MAX_ITEMS).map(i64::to_string).collect();
+        let names: Vec<String> = roots.iter().map(i64::to_string).collect();
         advice.push(match &names[..] {
             [] if wait.blockers.is_empty() => {
                 "Its blocker is not known, so nothing can be done from here.".to_owned()
@@ -120,7 +120,7 @@ fn advice(
                 "It continues when session {one} commits, rolls back or ends: look at that session."
             ),
             _ => {
-                let names = names.join(", ");
+                let names = short_list(&names, MAX_ITEMS);
                 format!("It continues when the sessions {names} commit, roll back or end.")
             }
         });

@@ -3,6 +3,7 @@
 use crate::exit::CommandError;
 use crate::locks::LockSource;
 use crate::locks::text::waited;
+use crate::time::millis;
 use hierlock::sql::lock_report::{LockSnapshot, SessionLocks, SlotStatistics};
 use hierlock_engine::introspection::LockTarget;
 use serde::Serialize;
@@ -92,22 +93,19 @@ impl Default for History {
 impl History {
     pub(super) fn add(&mut self, sample: &LockSample) {
         let snapshot = &sample.snapshot;
-        let waits = snapshot.sessions.iter().filter_map(|session| {
-            let wait = session.wait.as_ref()?;
-            Some((session.info.pid, wait.wanted.as_ref().map(|lock| lock.target.clone())))
-        });
-        let waits: BTreeSet<WaitKey> = waits.collect();
+        let waiters = snapshot.sessions.iter().filter_map(|it| Some((it, it.wait.as_ref()?)));
+        let waits: BTreeSet<WaitKey> = waiters
+            .clone()
+            .map(|(it, wait)| (it.info.pid, wait.wanted.as_ref().map(|lock| lock.target.clone())))
+            .collect();
         let elapsed = self.taken.and_then(|taken| snapshot.taken.duration_since(taken).ok());
         let per_second = |count: usize, elapsed: Duration| count as f64 / elapsed.as_secs_f64();
         let rates = elapsed.filter(|elapsed| !elapsed.is_zero()).map(|elapsed| WaitRates {
             begun_per_second: per_second(waits.difference(&self.waits).count(), elapsed),
             ended_per_second: per_second(self.waits.difference(&waits).count(), elapsed),
         });
-        let longest = snapshot.sessions.iter().filter(|it| it.wait.is_some());
-        let longest = longest.filter_map(|it| Some((waited(it)?, it.info.pid)));
-        let lock_waits = snapshot.sessions.iter().filter_map(|it| it.wait.as_ref());
-        let blockers: BTreeSet<i64> =
-            lock_waits.flat_map(|wait| wait.blockers.iter().copied()).collect();
+        let longest = waiters.clone().filter_map(|(it, _)| Some((waited(it)?, it.info.pid)));
+        let blockers: BTreeSet<i64> = waiters.flat_map(|(_, it)| &it.blockers).copied().collect();
         // PostgreSQL may not list a row lock that blocks another session.
         let holds = |it: &&SessionLocks| {
             it.has_unlisted_locks
@@ -117,10 +115,9 @@ impl History {
         self.figures = Figures {
             waiting: waits.len(),
             holding: snapshot.sessions.iter().filter(holds).count(),
-            longest_wait: longest.max().map(|(waited, session)| LongestWait {
-                session,
-                waiting_ms: waited.as_millis() as u64,
-            }),
+            longest_wait: longest
+                .max()
+                .map(|(waited, session)| LongestWait { session, waiting_ms: millis(waited) }),
             rates,
             deadlocks: sample.deadlocks.map(|count| self.count_deadlocks(snapshot.taken, count)),
         };
@@ -140,7 +137,6 @@ impl History {
             self.deadlocks.pop_front();
         }
         let (since, before) = self.deadlocks.front().copied().unwrap_or((now, total));
-        let recent_ms = age(since).as_millis() as u64;
-        DeadlockFigures { total, recent: total - before, recent_ms }
+        DeadlockFigures { total, recent: total - before, recent_ms: millis(age(since)) }
     }
 }

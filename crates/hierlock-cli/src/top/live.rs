@@ -25,31 +25,24 @@ enum KillState {
     Preparing(JoinHandle<Result<Box<PendingKill>, CommandError>>),
     /// The confirmation of the user is awaited.
     Prepared(Box<PendingKill>),
-    /// A task ends the session.
-    Ending(JoinHandle<Result<String, CommandError>>),
+    /// A task ends the session, and returns a message.
+    Ending(JoinHandle<String>),
 }
 
 /// The result of a finished step of [`KillState`].
 enum EndResult {
-    Prepared(Result<Box<PendingKill>, String>),
+    Prepared(Result<Box<PendingKill>, CommandError>),
     Ended(String),
 }
 
 pub(super) async fn watch(args: &TopArgs, signals: &mut Signals) -> CommandResult {
-    let mut source = args.place.source()?;
-    // If the first snapshot fails, the error is printed without opening the screen.
-    let first = signals.run_until_signal(LockSample::take(&mut source)).await??;
-    let mut state = TopState::default();
-    state.observe(Ok(first));
-    let mut observations = observe(source, args.interval);
-    let mut screen = Screen::open()?;
     let mut kill = KillState::None;
-    let result = run(args, signals, &mut state, &mut observations, &mut screen, &mut kill).await;
-    drop(screen);
+    let result = run(args, signals, &mut kill).await;
     // A kill that has been sent must be logged.
     if let KillState::Ending(ending) = kill {
         print_message("waiting until the session has ended");
-        print_message(signals.run_until_signal(ended(ending)).await?);
+        let message = signals.run_until_signal(ending).await?;
+        print_message(message.unwrap_or_else(|error| error.to_string()));
     }
     result
 }
@@ -69,19 +62,19 @@ fn observe(mut source: LockSource, interval: Duration) -> Receiver<SampleResult>
     receiver
 }
 
-async fn run(
-    args: &TopArgs,
-    signals: &mut Signals,
-    state: &mut TopState,
-    observations: &mut Receiver<SampleResult>,
-    screen: &mut Screen,
-    kill: &mut KillState,
-) -> CommandResult {
+/// Opens the screen, and closes it before it returns.
+async fn run(args: &TopArgs, signals: &mut Signals, kill: &mut KillState) -> CommandResult {
+    let mut source = args.place.source()?;
+    // If the first snapshot fails, the error is printed without opening the screen.
+    let first = signals.run_until_signal(LockSample::take(&mut source)).await??;
+    let mut state = TopState::default();
+    state.observe(Ok(first));
+    let mut observations = observe(source, args.interval);
     let has_colour = has_colour();
+    let mut screen = Screen::open()?;
     let mut events = read_events();
-    let failed = |error| CommandError::unavailable(format!("cannot use the terminal: {error}"));
     loop {
-        screen.terminal.draw(|frame| draw(frame, state, has_colour)).map_err(failed)?;
+        screen.draw(|frame| draw(frame, &state, has_colour))?;
         tokio::select! {
             signal = signals.next() => return Err(CommandError::signal(signal)),
             sample = observations.recv() => match sample {
@@ -93,13 +86,13 @@ async fn run(
                 Some(Ok(Event::Key(key))) if key.kind != KeyEventKind::Release => {
                     match state.key(key) {
                         Some(KeyAction::Quit) => return Ok(exit::SUCCESS),
-                        Some(action) => kill.begin(action, args, state),
+                        Some(action) => kill.begin(action, args, &mut state),
                         None => {}
                     }
                 }
                 // The terminal was resized: the loop draws it again.
                 Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(failed(error)),
+                Some(Err(failure)) => return Err(failure),
                 None => return Err(CommandError::unavailable("the terminal is gone")),
             },
             result = kill.next() => match result {
@@ -107,7 +100,7 @@ async fn run(
                     state.prepared(Ok(pending.description()));
                     *kill = KillState::Prepared(pending);
                 }
-                EndResult::Prepared(Err(error)) => state.prepared(Err(error)),
+                EndResult::Prepared(Err(failure)) => state.prepared(Err(failure.message)),
                 EndResult::Ended(message) => state.message = Some(message),
             },
         }
@@ -132,7 +125,8 @@ impl KillState {
                 match KillLog::open(args.log.as_deref(), LogEcho::None) {
                     Ok(log) => {
                         *self = KillState::Ending(tokio::spawn(async move {
-                            pending.end(&reason, &user_name(), log).await
+                            let ended = pending.end(&reason, &user_name(), log).await;
+                            ended.unwrap_or_else(|failure| failure.message)
                         }));
                     }
                     Err(failure) => state.message = Some(failure.message),
@@ -149,24 +143,14 @@ impl KillState {
     async fn next(&mut self) -> EndResult {
         let result = match self {
             KillState::None | KillState::Prepared(_) => std::future::pending().await,
-            KillState::Preparing(task) => EndResult::Prepared(match task.await {
-                Ok(result) => result.map_err(|failure| failure.message),
-                Err(error) => Err(error.to_string()),
-            }),
-            KillState::Ending(task) => EndResult::Ended(ended(task).await),
+            KillState::Preparing(task) => {
+                EndResult::Prepared(task.await.map_err(CommandError::unavailable).flatten())
+            }
+            KillState::Ending(task) => {
+                EndResult::Ended(task.await.unwrap_or_else(|error| error.to_string()))
+            }
         };
         *self = KillState::None;
         result
-    }
-}
-
-/// Waits for a task that ends a session; returns its message.
-async fn ended(
-    task: impl Future<Output = Result<Result<String, CommandError>, tokio::task::JoinError>>,
-) -> String {
-    match task.await {
-        Ok(Ok(message)) => message,
-        Ok(Err(failure)) => failure.message,
-        Err(error) => error.to_string(),
     }
 }

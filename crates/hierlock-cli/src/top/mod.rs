@@ -24,21 +24,17 @@ mod tests;
 pub(crate) use args::{PlaceArgs, TopArgs, interval};
 
 use crate::exit::{CommandError, CommandResult};
-use crate::signals::{Signals, block_on};
+use crate::signals::{Signals, block_on, block_on_until_signal};
 use std::io::{self, IsTerminal};
 
 pub(crate) fn top(args: &TopArgs) -> CommandResult {
-    let has_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
-    if !args.once && !has_terminal {
+    if args.once {
+        return block_on_until_signal(once::once(args));
+    }
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(CommandError::usage(
             "there is no terminal to draw on; --once prints what is seen",
         ));
     }
-    block_on(async {
-        let mut signals = Signals::listen()?;
-        if args.once {
-            return signals.run_until_signal(once::once(args)).await?;
-        }
-        live::watch(args, &mut signals).await
-    })
+    block_on(async { live::watch(args, &mut Signals::listen()?).await })
 }

@@ -52,6 +52,7 @@ pub(super) struct SessionRow {
     /// The depth in the tree; 0 in other orders.
     pub(super) depth: usize,
     pub(super) is_waiting: bool,
+    /// How long it has been waiting, if the server reports it.
     pub(super) waited: Option<Duration>,
     pub(super) blockers: Vec<i64>,
     /// The number of sessions that wait directly behind this one.
@@ -89,11 +90,7 @@ pub(super) fn session_rows(
     }
     match order {
         SortOrder::Tree => {}
-        SortOrder::WaitTime => {
-            rows.sort_by_key(|row| {
-                Reverse((row.is_waiting, row.waited.filter(|_| row.is_waiting)))
-            });
-        }
+        SortOrder::WaitTime => rows.sort_by_key(|row| Reverse((row.is_waiting, row.waited))),
         SortOrder::Session => rows.sort_by_key(|row| row.pid),
         SortOrder::Waiters => rows.sort_by_key(|row| Reverse(row.waiters)),
     }
@@ -144,7 +141,7 @@ fn held_text(session: &SessionLocks, snapshot: &LockSnapshot) -> String {
         [("holds", texts(&slots)), ("claims", unconfirmed_paths(session)), ("holds", others)];
     let parts = parts.into_iter().filter(|(_, names)| !names.is_empty());
     let parts: Vec<String> =
-        parts.map(|(verb, names)| format!("{verb} {}", short_list(names, MAX_LOCKS))).collect();
+        parts.map(|(verb, names)| format!("{verb} {}", short_list(&names, MAX_LOCKS))).collect();
     if parts.is_empty() {
         return "locks that the server does not list".to_owned();
     }

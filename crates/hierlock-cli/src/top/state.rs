@@ -119,29 +119,20 @@ impl TopState {
     /// Shows the description of the session to end, and asks for confirmation. Does nothing if the dialog was closed in the
     /// meantime.
     pub(super) fn prepared(&mut self, description: Result<String, String>) {
-        let Dialog::Preparing { pid, reason } = &self.dialog else { return };
-        self.dialog = match description {
-            Ok(description) => Dialog::Confirm {
-                pid: *pid,
-                reason: reason.clone(),
-                description,
-                answer: String::new(),
-            },
-            Err(error) => {
-                self.message = Some(error);
-                Dialog::None
+        match (std::mem::take(&mut self.dialog), description) {
+            (Dialog::Preparing { pid, reason }, Ok(description)) => {
+                let answer = String::new();
+                self.dialog = Dialog::Confirm { pid, reason, description, answer };
             }
-        };
+            (Dialog::Preparing { .. }, Err(error)) => self.message = Some(error),
+            (dialog, _) => self.dialog = dialog,
+        }
     }
 
     /// Handles a key; returns the action that it requests.
     pub(super) fn key(&mut self, key: KeyEvent) -> Option<KeyAction> {
-        let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
-        if is_control && key.code == KeyCode::Char('c') {
-            return Some(KeyAction::Quit);
-        }
-        if is_control {
-            return None;
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return (key.code == KeyCode::Char('c')).then_some(KeyAction::Quit);
         }
         match std::mem::take(&mut self.dialog) {
             Dialog::None => return self.list_key(key.code),
@@ -149,11 +140,8 @@ impl TopState {
             Dialog::Filter { before } => self.filter_key(key.code, before),
             Dialog::Explain { scroll } => self.explain_key(key.code, scroll),
             Dialog::Reason { pid, reason } => return self.reason_key(key.code, pid, reason),
-            Dialog::Preparing { pid, reason } => {
-                if key.code != KeyCode::Esc {
-                    self.dialog = Dialog::Preparing { pid, reason };
-                }
-            }
+            Dialog::Preparing { .. } if key.code == KeyCode::Esc => {}
+            dialog @ Dialog::Preparing { .. } => self.dialog = dialog,
             Dialog::Confirm { pid, reason, description, mut answer } => match key.code {
                 KeyCode::Enter if answer == "yes" => {
                     self.message = Some(format!("ending session {pid} …"));

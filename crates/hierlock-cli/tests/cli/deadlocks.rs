@@ -94,33 +94,33 @@ fn the_json_has_the_documented_fields() {
     let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(
         keys(&deadlock),
-        ["advice", "cut", "guessed_keys", "server", "sessions", "time", "victim"]
+        ["server", "time", "victim", "cut", "guessed_keys", "sessions", "advice"]
     );
     let session = &deadlock["sessions"][0];
     assert_eq!(
         keys(session),
         [
-            "active_seconds",
-            "changed_rows",
-            "database",
-            "holds",
-            "host",
             "name",
-            "program",
-            "row",
-            "row_locks",
             "session",
-            "statement",
             "transaction",
             "user",
+            "host",
+            "database",
+            "program",
+            "active_seconds",
+            "row_locks",
+            "changed_rows",
+            "statement",
             "waits_for",
             "wants",
+            "holds",
+            "row",
         ]
     );
     let lock = &session["wants"];
     assert_eq!(
         keys(lock),
-        ["columns", "granted", "index", "kind", "mode", "object", "record", "schema", "words"]
+        ["kind", "schema", "object", "index", "columns", "record", "mode", "granted", "words"]
     );
     assert_eq!((&lock["mode"], &lock["record"]), (&"X,REC_NOT_GAP".into(), &"2".into()));
 }

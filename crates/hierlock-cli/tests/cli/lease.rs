@@ -75,7 +75,7 @@ fn acquire_prints_a_sentence_a_token_or_json() {
     let lease = database.json(&request);
     let fields: Vec<&String> = lease.as_object().unwrap().keys().collect();
     let all =
-        ["acquired", "expired", "expires", "owner", "path", "reason", "result", "session", "token"];
+        ["result", "token", "path", "owner", "session", "reason", "acquired", "expires", "expired"];
     assert_eq!(fields, all);
     assert_eq!((&lease["result"], &lease["token"]), (&"acquired".into(), &2.into()));
     assert_eq!((&lease["session"], &lease["reason"]), (&"s".into(), &serde_json::Value::Null));

@@ -130,7 +130,7 @@ fn add_and_stats_print_json() {
     let stats = database.json(&["queue", "stats"]);
     assert_eq!((&stats[0]["queue"], &stats[1]["queue"]), (&"mail".into(), &"other".into()));
     let fields: Vec<&String> = stats[0].as_object().unwrap().keys().collect();
-    assert_eq!(fields, ["claimed", "dead", "oldest_ready_ms", "queue", "ready", "scheduled"]);
+    assert_eq!(fields, ["queue", "ready", "scheduled", "claimed", "dead", "oldest_ready_ms"]);
 }
 
 /// A payload with bytes that a shell would change, and longer than a pipe buffer.

@@ -1,6 +1,6 @@
 //! Events of `hierlock queue work`.
 
-use crate::time::duration_text;
+use crate::time::{duration_text, millis};
 use hierlock::queue::{ClaimedJob, FailureOutcome, JobOutcome, WorkerSummary};
 use serde::Serialize;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub(super) enum WorkEvent<'a> {
     Done {
         #[serde(flatten)]
         attempt: Attempt,
-        elapsed_ms: u128,
+        elapsed_ms: u64,
     },
     Failed {
         #[serde(flatten)]
@@ -64,7 +64,7 @@ impl<'a> WorkEvent<'a> {
     ) -> Option<Self> {
         let attempt = Attempt::from(job);
         Some(match outcome {
-            JobOutcome::Done => Self::Done { attempt, elapsed_ms: elapsed.as_millis() },
+            JobOutcome::Done => Self::Done { attempt, elapsed_ms: millis(elapsed) },
             JobOutcome::Failed { error, next, .. } => Self::failed(attempt, error, *next),
             JobOutcome::GivenBack => Self::GivenBack(attempt),
             JobOutcome::Lost => Self::Lost(attempt),
@@ -75,9 +75,7 @@ impl<'a> WorkEvent<'a> {
 
     fn failed(attempt: Attempt, error: &'a str, next: FailureOutcome) -> Self {
         let again_in_ms = match next {
-            FailureOutcome::RetryAfter(pause) => {
-                Some(pause.as_millis().try_into().unwrap_or(u64::MAX))
-            }
+            FailureOutcome::RetryAfter(pause) => Some(millis(pause)),
             FailureOutcome::Dead => None,
         };
         Self::Failed { attempt, error, dead: again_in_ms.is_none(), again_in_ms }

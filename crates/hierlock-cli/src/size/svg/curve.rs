@@ -27,21 +27,17 @@ impl SizeReport {
     /// Returns the curves; none if no lock is held.
     pub(super) fn curves(&self, scale: &Scale) -> Vec<Curve> {
         let held = self.held();
-        let (fewer, more) = (held / 10, held.saturating_mul(10));
-        let points = |held| curve_points(&self.workload_with(held), scale);
-        let mut curves = Vec::new();
-        if fewer > 0 {
-            let points = points(fewer);
-            let label = label(&points, fewer, "end", (-6.0, 12.0));
-            curves.push(Curve { class: "faint", path: path(&points), label });
-        }
-        if held > 0 {
-            let more_points = points(more);
-            let label = label(&more_points, more, "start", (6.0, -5.0));
-            curves.push(Curve { class: "faint", path: path(&more_points), label });
-            curves.push(Curve { class: "curve", path: path(&points(held)), label: None });
-        }
-        curves
+        let curves = [
+            (held / 10, "faint", Some(("end", (-6.0, 12.0)))),
+            (held.saturating_mul(10), "faint", Some(("start", (6.0, -5.0)))),
+            (held, "curve", None),
+        ];
+        let curve = |(held, class, place): (u64, _, Option<_>)| {
+            let points = curve_points(&self.workload_with(held), scale);
+            let label = place.and_then(|(anchor, offset)| label(&points, held, anchor, offset));
+            Curve { class, path: path(&points), label }
+        };
+        curves.into_iter().filter(|(held, ..)| *held > 0).map(curve).collect()
     }
 
     /// Returns the workload with another number of held locks, in the same proportions among the levels.
