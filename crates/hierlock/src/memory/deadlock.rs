@@ -1,6 +1,6 @@
 //! The wait-for graph of the tables, built while all shards are locked, and how deadlocks are broken.
 
-use super::manager::{ALL_SHARDS, LockedShards, Manager, wake};
+use super::manager::{ALL_SHARDS, LockedShards, Manager};
 use super::node::{Owner, Waiter};
 use super::table::{OwnerEntry, Wakers};
 use super::ticket::{Ticket, TicketKind};
@@ -9,6 +9,7 @@ use crate::sync::Ordering;
 use crate::{SlotMode, Target, Wait};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Instant;
 
 impl Manager {
@@ -39,7 +40,7 @@ impl Manager {
             }
         }
         drop(locked);
-        wake(wakers);
+        wakers.into_iter().for_each(Waker::wake);
     }
 }
 

@@ -1,17 +1,18 @@
 //! The hold of one owner: it begins, waits, is extended, and is released.
 
-use super::manager::{LockedShards, Manager, wake};
+use super::manager::{LockedShards, Manager};
 use super::table::{OwnerEntry, Wakers};
 use super::ticket::{Ticket, TicketKind, TicketState};
 use crate::backend::{AcquireRequest, FencingHold, Hold, WaitLimit};
 use crate::error::LockConflict;
-use crate::plan::{Claims, add_claims};
+use crate::plan::Claims;
 use crate::sync::Ordering::SeqCst;
-use crate::{Error, Mode, Result, SlotMode, Target};
+use crate::{Claim, Error, Mode, Result, SlotMode, Target};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::Waker;
 
 /// The locks of one acquire in memory. Dropping the hold releases them.
 // Inside `memory` a hold may also be incomplete, or an extension that waits. Dropping it leaves the queue and releases the
@@ -34,15 +35,14 @@ impl MemoryHold {
     ) -> Result<Self> {
         let steps = manager.steps(claims)?;
         let shards = steps.shards();
-        let shard = shards.trailing_zeros() as usize;
-        let owner = manager.new_owner(shard);
+        let owner = manager.new_owner(shards.trailing_zeros() as usize);
         let ticket = Arc::new(Ticket::new(owner, TicketKind::Acquire, name, steps));
         let mut locked = manager.lock(shards);
         let complete = locked.advance(&ticket);
         if !complete && !limit.waits() {
             return Err(Error::would_block(back_out(locked, &ticket)));
         }
-        locked.table(shard).add_owner(ticket.clone());
+        locked.table(owner.shard()).add_owner(ticket.clone());
         let hold = Self { manager: manager.clone(), ticket };
         if !complete {
             hold.enter_queue(locked);
@@ -87,13 +87,15 @@ impl MemoryHold {
 
     /// Adds the nodes of an extension's ticket to this hold.
     fn merge(&mut self, locked: &mut LockedShards<'_>, extension: &Ticket) {
-        let merged = Arc::new(self.ticket.merged(extension));
-        // The nodes belong to the merged ticket now, so dropping the extension must not release them.
+        // The plan of all claims has the nodes of both plans, each in the stronger mode.
+        let claims = self.ticket.steps.claims.iter().chain(&extension.steps.claims).cloned();
+        let steps = self.manager.steps(claims.collect()).expect("every claim was planned before");
+        self.ticket = Arc::new(self.ticket.extended(steps));
+        // The nodes belong to the new ticket now, so dropping the extension must not release them.
         extension.set(0, TicketState::Active);
         if let Some(entry) = locked.owner(extension.owner) {
-            *entry = OwnerEntry { ticket: merged.clone(), extension: None };
+            *entry = OwnerEntry { ticket: self.ticket.clone(), extension: None };
         }
-        self.ticket = merged;
     }
 
     pub(super) fn is_complete(&self) -> bool {
@@ -148,7 +150,7 @@ fn back_out(mut locked: LockedShards<'_>, ticket: &Ticket) -> LockConflict {
     let conflict = locked.conflict_of(ticket);
     locked.abandon(ticket, &mut wakers);
     drop(locked);
-    wake(wakers);
+    wakers.into_iter().for_each(Waker::wake);
     conflict
 }
 
@@ -178,7 +180,7 @@ impl Drop for MemoryHold {
         if ticket.kind == TicketKind::Extend {
             manager.waiting_extensions.fetch_sub(1, SeqCst);
         }
-        wake(wakers);
+        wakers.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -196,9 +198,8 @@ impl Hold for MemoryHold {
     }
 
     fn targets(&self) -> BTreeMap<Target, Mode> {
-        let mut targets = BTreeMap::new();
-        add_claims(&mut targets, &self.ticket.steps.claims);
-        targets
+        let claims = self.ticket.steps.claims.iter().cloned();
+        claims.map(|Claim { target, mode }| (target, mode)).collect()
     }
 
     fn modes(&self) -> BTreeMap<Target, SlotMode> {

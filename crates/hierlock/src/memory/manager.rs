@@ -135,9 +135,3 @@ impl LockedShards<'_> {
         LockConflict::new(steps.node(step), &steps.claims, blocker)
     }
 }
-
-pub(super) fn wake(wakers: Wakers) {
-    for waker in wakers {
-        waker.wake();
-    }
-}

@@ -222,11 +222,12 @@ impl<T> Node<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use SlotMode::{Exclusive as X, Shared as S, Update as U};
+    use SlotMode::{Exclusive as X, Shared as S};
     use std::collections::HashMap;
 
     /// Runs a line such as `1+S 2+X? 3+S? 1- =2`: an owner and its action, and after `=` the owners that are granted by
-    /// it. `+M` is taken, `+M?` has to wait, `^M`, `^M?` the same for a conversion, `-` releases, `!` leaves the queue.
+    /// it. `+M` is taken, `+M?` has to wait, `^M`, `^M?` the same for a conversion, `-` releases, `-M` weakens to the mode,
+    /// `!` leaves the queue.
     fn run(line: &str) {
         let mut node: Option<Node<()>> = None;
         let mut held: HashMap<u64, SlotMode> = HashMap::new();
@@ -261,8 +262,9 @@ mod tests {
                     }
                 }
                 ("-", Some(node)) => {
-                    let mode = held.remove(&owner).unwrap();
-                    node.give_back(mode, None, |waiter| granted.push(waiter));
+                    let before = held.remove(&owner).unwrap();
+                    held.extend(mode.map(|mode| (owner, mode)));
+                    node.give_back(before, mode, |waiter| granted.push(waiter));
                 }
                 ("!", Some(node)) => {
                     let left = node.leave_queue(Owner(owner), |waiter| granted.push(waiter));
@@ -305,18 +307,11 @@ mod tests {
             "1+S 2+IS 1^SIX 3+IS 4+IX? 1- =4 2- 3- 4-",
             // A conversion that gives up grants the newcomers behind it.
             "1+S 2+S 1^X? 3+S? 1! =3 1- 2- 3-",
+            // Weakening a mode grants waiters.
+            "1+X 2+S? 1-U =2 1- 2-",
         ] {
             run(line);
         }
-    }
-
-    #[test]
-    fn weakening_a_mode_grants_waiters() {
-        let mut node: Node<()> = Node::held(X, 0);
-        node.enqueue(Waiter { owner: Owner(2), mode: S, held: None, ticket: () });
-        let mut granted = vec![];
-        node.give_back(X, Some(U), |waiter| granted.push(waiter.owner));
-        assert_eq!(granted, [Owner(2)]);
     }
 
     #[test]

@@ -56,25 +56,6 @@ impl PlanSteps {
         });
         Self { list, ..self }
     }
-
-    /// Returns the steps of `base` and of `self`, which are the steps beyond `base`.
-    pub(super) fn merged_with(&self, base: &PlanSteps) -> PlanSteps {
-        let converted: HashMap<&[u8], SlotMode> = self
-            .list
-            .iter()
-            .filter(|step| step.held.is_some())
-            .map(|step| (self.path(step), step.mode))
-            .collect();
-        let mut merged = base.clone();
-        for step in &mut merged.list {
-            step.mode = converted.get(base.path(step)).copied().unwrap_or(step.mode);
-        }
-        let offset = base.claims.len() as u32;
-        let new = self.list.iter().filter(|step| step.held.is_none());
-        merged.list.extend(new.map(|step| PlanStep { claim: step.claim + offset, ..*step }));
-        merged.claims.extend(self.claims.iter().cloned());
-        merged
-    }
 }
 
 #[cfg(test)]
@@ -127,19 +108,19 @@ mod tests {
     #[test]
     fn an_extension_converts_held_nodes_and_takes_new_ones() {
         let hasher = DefaultHashBuilder::default();
-        let base = steps(&[("u1", Mode::Shared), ("u2/a1", Mode::Exclusive)], &hasher);
-        let claims = [("u1/a1", Mode::Exclusive), ("u2/a1", Mode::Shared)];
-        let extension = steps(&claims, &hasher).beyond(&base);
+        let held = [("u1", Mode::Shared), ("u2/a1", Mode::Exclusive)];
+        let added = [("u1/a1", Mode::Exclusive), ("u2/a1", Mode::Shared)];
+        let extension = steps(&added, &hasher).beyond(&steps(&held, &hasher));
         let expected = ["u1 shared-intent-exclusive from shared", "u1/a1 exclusive"];
         assert_eq!(texts(&extension), expected);
-        let merged = extension.merged_with(&base);
+        let both = steps(&[held, added].concat(), &hasher);
         let expected = [
             "u1 shared-intent-exclusive",
             "u2 intent-exclusive",
-            "u2/a1 exclusive",
             "u1/a1 exclusive",
+            "u2/a1 exclusive",
         ];
-        assert_eq!(texts(&merged), expected);
-        assert_eq!(merged.claims.len(), 4);
+        assert_eq!(texts(&both), expected);
+        assert_eq!(both.claims.len(), 3);
     }
 }
