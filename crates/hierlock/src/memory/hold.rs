@@ -58,7 +58,7 @@ impl MemoryHold {
         limit: WaitLimit,
     ) -> Result<Option<MemoryHold>> {
         let manager = self.manager.clone();
-        let steps = manager.steps(claims)?.beyond(&self.ticket.steps);
+        let steps = manager.steps(claims)?.without_held(&self.ticket.steps);
         let ticket = Arc::new(Ticket::new(self.ticket.owner, TicketKind::Extend, None, steps));
         let mut locked = manager.lock(ticket.shards());
         if locked.advance(&ticket) {
@@ -170,6 +170,7 @@ impl Drop for MemoryHold {
                 }
             }
             TicketKind::Extend => {
+                manager.waiting_extensions.fetch_sub(1, SeqCst);
                 if let Some(entry) = locked.owner(ticket.owner) {
                     entry.extension = None;
                 }
@@ -177,9 +178,6 @@ impl Drop for MemoryHold {
         }
         locked.abandon(ticket, &mut wakers);
         drop(locked);
-        if ticket.kind == TicketKind::Extend {
-            manager.waiting_extensions.fetch_sub(1, SeqCst);
-        }
         wakers.into_iter().for_each(Waker::wake);
     }
 }

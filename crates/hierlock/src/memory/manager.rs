@@ -7,9 +7,8 @@ use super::node::Owner;
 use super::table::{OwnerEntry, SHARDS, Table, Wakers};
 use super::ticket::{Ticket, TicketState};
 use crate::error::LockConflict;
-use crate::plan::{Claims, PlanSteps};
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, lock};
-use crate::{Blocker, Hierarchy, Holder, Result};
+use crate::{Blocker, Hierarchy, Holder};
 use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
 use std::cmp::Reverse;
@@ -24,7 +23,7 @@ pub(super) const ALL_SHARDS: ShardSet = ShardSet::MAX;
 #[derive(Debug)]
 pub(super) struct Manager {
     pub(super) hierarchy: Hierarchy,
-    hasher: DefaultHashBuilder,
+    pub(super) hasher: DefaultHashBuilder,
     shards: Box<[Shard]>,
     /// The number of waiting extensions. A deadlock needs at least one, so deadlocks are not searched while it is zero.
     pub(super) waiting_extensions: AtomicUsize,
@@ -44,11 +43,6 @@ impl Manager {
         let shards = (0..SHARDS).map(|_| Shard::default()).collect();
         let hasher = DefaultHashBuilder::default();
         Self { hierarchy, hasher, shards, waiting_extensions: AtomicUsize::new(0) }
-    }
-
-    /// Plans an acquire. Fails as [`Plan::new`](crate::Plan::new) does.
-    pub(super) fn steps(&self, claims: Claims) -> Result<PlanSteps> {
-        PlanSteps::hashed(&self.hierarchy, claims, &self.hasher)
     }
 
     pub(super) fn lock(&self, set: ShardSet) -> LockedShards<'_> {
@@ -130,7 +124,7 @@ impl LockedShards<'_> {
     pub(super) fn conflict_of(&mut self, ticket: &Ticket) -> LockConflict {
         let steps = &ticket.steps;
         let step = &steps.list[ticket.taken().min(steps.list.len() - 1)];
-        let is_held = self.table(step.shard()).is_held_against(step, steps);
+        let is_held = self.table(step.shard()).is_blocked_by_holder(step, steps);
         let blocker = if is_held { Blocker::Holder } else { Blocker::Waiter };
         LockConflict::new(steps.node(step), &steps.claims, blocker)
     }

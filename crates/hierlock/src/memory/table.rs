@@ -105,7 +105,7 @@ impl Table {
     }
 
     /// Returns whether a holder blocks a step, and not only the waiters before it.
-    pub(super) fn is_held_against(&self, step: &PlanStep, steps: &PlanSteps) -> bool {
+    pub(super) fn is_blocked_by_holder(&self, step: &PlanStep, steps: &PlanSteps) -> bool {
         self.node(step, steps).is_some_and(|node| !node.allows(step.mode, step.held))
     }
 

@@ -7,7 +7,7 @@ use crate::plan::Claims;
 use crate::{Claim, Hierarchy, Mode};
 use std::sync::Arc;
 
-fn manager() -> Arc<Manager> {
+pub(super) fn manager() -> Arc<Manager> {
     Arc::new(Manager::new(Hierarchy::default()))
 }
 
