@@ -12,22 +12,24 @@ use hierlock_engine::error_message;
 /// Mirrors `sql`. A URL may contain a password, so messages name servers by host and port.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SqlError {
-    #[error("{server}: {what}, which should not be; please report it")]
+    #[error("{server}: {what}, which should not happen; please report it")]
     Unexpected { server: String, what: &'static str },
     #[error("{server} cannot be used: {why}")]
     Unusable { server: String, why: String },
     #[error(
-        "{server}: a change to {fence} buckets was cut short; finish it with \
+        "{server}: a change to {fence} buckets was interrupted; finish it with \
          `hierlock provision --rebucket {fence}`"
     )]
     RebucketUnfinished { server: String, fence: u32 },
-    #[error("the task that talks to {server} has ended, for its runtime is shutting down")]
+    #[error("the task that talks to {server} has ended, because its runtime is shutting down")]
     NoRuntime { server: String },
     #[error("a lock on {server} has no {asked}; ask for the connection of that server")]
     OtherConnection { server: String, asked: &'static str },
     #[error("the transaction is not one of {server}, where the locks are")]
     OtherTransaction { server: String },
-    #[error("a lock with scope=session has no transaction of its own; connect without that")]
+    #[error(
+        "a lock with scope=session has no transaction of its own; connect without scope=session"
+    )]
     NoOwnTransaction,
     #[error("a statement in the lock's transaction on {server} failed, so nothing was committed")]
     WorkFailed { server: String },
