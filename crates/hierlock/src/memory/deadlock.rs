@@ -111,15 +111,11 @@ impl LockedShards<'_> {
         self.waiting().filter_map(|owner| {
             let ticket = self.waiting_ticket(owner)?;
             let step = ticket.waits_at()?;
-            let queue = self.tables[step.shard()].queue(step, &ticket.steps);
-            let mut ahead = Vec::new();
-            for waiter in queue {
-                if waiter.owner == owner {
-                    return Some(QueuePosition { node: ticket.steps.node(step), waiter, ahead });
-                }
-                ahead.push(waiter.owner);
-            }
-            None
+            let node = self.tables[step.shard()].node(step, &ticket.steps)?;
+            let index = node.queue().position(|waiter| waiter.owner == owner)?;
+            let ahead = node.queue().take(index).map(|waiter| waiter.owner).collect();
+            let waiter = node.queue().nth(index)?;
+            Some(QueuePosition { node: ticket.steps.node(step), waiter, ahead })
         })
     }
 }

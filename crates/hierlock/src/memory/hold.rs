@@ -1,7 +1,7 @@
 //! The hold of one owner: it begins, waits, is extended, and is released.
 
 use super::manager::{LockedShards, Manager};
-use super::table::{OwnerEntry, Wakers};
+use super::table::OwnerEntry;
 use super::ticket::{Ticket, TicketKind, TicketState};
 use crate::backend::{AcquireRequest, FencingHold, Hold, WaitLimit};
 use crate::error::LockConflict;
@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::task::Waker;
 
 /// The locks of one acquire in memory. Dropping the hold releases them.
 // Inside `memory` a hold may also be incomplete, or an extension that waits. Dropping it leaves the queue and releases the
@@ -146,18 +145,14 @@ impl MemoryHold {
 
 /// Releases the nodes that a ticket has taken, and returns what blocked it.
 fn back_out(mut locked: LockedShards<'_>, ticket: &Ticket) -> LockConflict {
-    let mut wakers = Wakers::new();
     let conflict = locked.conflict_of(ticket);
-    locked.abandon(ticket, &mut wakers);
-    drop(locked);
-    wakers.into_iter().for_each(Waker::wake);
+    locked.abandon(ticket);
     conflict
 }
 
 impl Drop for MemoryHold {
     fn drop(&mut self) {
         let Self { manager, ticket } = &*self;
-        let mut wakers = Wakers::new();
         let mut locked = manager.lock(ticket.shards());
         match ticket.kind {
             TicketKind::Acquire => {
@@ -165,7 +160,7 @@ impl Drop for MemoryHold {
                 if let Some(leaked) = entry.and_then(|entry| entry.extension) {
                     // The future of the extension was leaked by `mem::forget`.
                     drop(locked);
-                    manager.lock(leaked.shards()).abandon(&leaked, &mut wakers);
+                    manager.lock(leaked.shards()).abandon(&leaked);
                     locked = manager.lock(ticket.shards());
                 }
             }
@@ -176,9 +171,7 @@ impl Drop for MemoryHold {
                 }
             }
         }
-        locked.abandon(ticket, &mut wakers);
-        drop(locked);
-        wakers.into_iter().for_each(Waker::wake);
+        locked.abandon(ticket);
     }
 }
 

@@ -100,22 +100,9 @@ impl Table {
         }
     }
 
-    fn node(&self, step: &PlanStep, steps: &PlanSteps) -> Option<&Node<Arc<Ticket>>> {
+    /// Returns the node of a step, if it has a holder.
+    pub(super) fn node(&self, step: &PlanStep, steps: &PlanSteps) -> Option<&Node<Arc<Ticket>>> {
         self.nodes.find(step.slot, is_node_of(step, steps)).map(|entry| &entry.node)
-    }
-
-    /// Returns whether a holder blocks a step, and not only the waiters before it.
-    pub(super) fn is_blocked_by_holder(&self, step: &PlanStep, steps: &PlanSteps) -> bool {
-        self.node(step, steps).is_some_and(|node| !node.allows(step.mode, step.held))
-    }
-
-    /// Returns the queue of a node, next first.
-    pub(super) fn queue(
-        &self,
-        step: &PlanStep,
-        steps: &PlanSteps,
-    ) -> impl Iterator<Item = &Waiter<Arc<Ticket>>> {
-        self.node(step, steps).into_iter().flat_map(Node::queue)
     }
 
     /// Adds a ticket to the queue of a node that could not be taken.
