@@ -28,7 +28,7 @@ pub struct Diagnosis {
 pub(crate) const EXCLUSION: Check = Check {
     name: "exclusion",
     area: Area::Locks,
-    why: "locks that do not exclude protect nothing; some file systems accept locks and do nothing",
+    why: "locks that do not exclude protect nothing, and some systems accept locks and do nothing",
 };
 
 impl Diagnosis {

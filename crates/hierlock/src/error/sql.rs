@@ -27,9 +27,7 @@ pub(crate) enum SqlError {
     OtherConnection { server: String, asked: &'static str },
     #[error("the transaction is not one of {server}, where the locks are")]
     OtherTransaction { server: String },
-    #[error(
-        "a lock with scope=session has no transaction of its own; connect without scope=session"
-    )]
+    #[error("a lock with scope=session has no transaction of its own; connect without it")]
     NoOwnTransaction,
     #[error("a statement in the lock's transaction on {server} failed, so nothing was committed")]
     WorkFailed { server: String },

@@ -50,15 +50,13 @@ pub(crate) fn diagnose(path: &Path) -> Result<Vec<Finding>> {
 }
 
 fn check_access(path: &Path, place: &Path, exists: bool) -> Finding {
-    let shown = path.display();
-    let needed = if exists {
-        AccessFlags::R_OK | AccessFlags::W_OK
+    let (needed, state) = if exists {
+        (AccessFlags::R_OK | AccessFlags::W_OK, "can be read and written")
     } else {
-        AccessFlags::W_OK | AccessFlags::X_OK
+        (AccessFlags::W_OK | AccessFlags::X_OK, "does not exist yet, and can be created")
     };
     match access(place, needed) {
-        Ok(()) if exists => LOCK_FILE.ok(format!("`{shown}` can be read and written")),
-        Ok(()) => LOCK_FILE.ok(format!("`{shown}` does not exist yet, and can be created")),
+        Ok(()) => LOCK_FILE.ok(format!("`{}` {state}", path.display())),
         Err(error) => LOCK_FILE.problem(
             format!("`{}` cannot be written: {}", place.display(), error.desc()),
             "give this user write access, or name another file",

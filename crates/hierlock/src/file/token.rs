@@ -23,9 +23,7 @@ fn increment(path: &Path) -> io::Result<u64> {
     file.read_to_string(&mut text)?;
     let last: u64 = match text.trim() {
         "" => 0,
-        text => {
-            text.parse().map_err(|_| Error::new(InvalidData, "it does not contain a number"))?
-        }
+        text => text.parse().map_err(|_| Error::new(InvalidData, "it contains no number"))?,
     };
     let next = last + 1;
     file.rewind()?;
