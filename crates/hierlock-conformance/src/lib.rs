@@ -162,13 +162,9 @@ pub async fn is_free<B: Backend>(locks: &Hierlock<B>, path: &str) -> bool {
 
 /// Returns whether a request is granted now. Releases its locks.
 pub async fn is_granted<B: Backend>(request: Request<&Hierlock<B>>) -> bool {
-    match request.try_acquire().await.unwrap() {
-        Some(guard) => {
-            guard.release().await.unwrap();
-            true
-        }
-        None => false,
-    }
+    let Some(guard) = request.try_acquire().await.unwrap() else { return false };
+    guard.release().await.unwrap();
+    true
 }
 
 /// The example of the package's README compiles.

@@ -5,7 +5,6 @@ use fastrand::Rng;
 use hierlock::backend::{Backend, Hold};
 use hierlock::{Guard, Hierlock, Mode, Target};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,13 +23,6 @@ struct Visitor {
     task: usize,
     mode: Mode,
     targets: BTreeMap<Target, Mode>,
-}
-
-impl fmt::Display for Visitor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let held = self.targets.iter().map(|(target, mode)| format!("{mode} {target}"));
-        write!(f, "task {} ({})", self.task, held.collect::<Vec<_>>().join(", "))
-    }
 }
 
 impl Leaves {
@@ -59,11 +51,13 @@ impl Leaves {
                 [Mode::Update, Mode::Update] => true,
                 both => both.contains(&Mode::Exclusive),
             };
-            let visitor = Visitor { task, mode, targets: targets.clone() };
-            if let Some(other) = visitors.iter().find(excludes) {
-                panic!("{visitor} and {other} both have access to {leaf}");
+            if let Some(Visitor { task: other, targets: held, .. }) = visitors.iter().find(excludes)
+            {
+                panic!(
+                    "{leaf} is accessed by task {task} ({targets:?}) and task {other} ({held:?})"
+                );
             }
-            visitors.push(visitor);
+            visitors.push(Visitor { task, mode, targets: targets.clone() });
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::backend::{AnyBackend, Backend};
 use crate::error::UrlError;
-use crate::{Builder, Claim, Guard, Hierarchy, Holder, Mode, Plan, Request, Result, Target};
+use crate::{Builder, Guard, Hierarchy, Holder, Mode, Plan, Request, Result, Target};
 use hierlock_engine::{Dialect, UrlUse, check_parameters};
 use std::path::Path;
 use std::sync::Arc;
@@ -209,8 +209,7 @@ impl<B: Backend> Hierlock<B> {
     /// # Errors
     /// As [`Plan::new`].
     pub fn plan(&self, targets: impl IntoIterator<Item = Target>, mode: Mode) -> Result<Plan> {
-        let claims: Vec<Claim> = targets.into_iter().map(|target| Claim { target, mode }).collect();
-        self.backend.plan(&claims)
+        self.request_all(targets).mode(mode).plan()
     }
 
     /// Waits, at most for `limit`, until the server has nothing left of what this client gave up: the locks of dropped

@@ -25,10 +25,10 @@ pub struct Diagnosis {
     pub findings: Vec<Finding>,
 }
 
-const MEMORY: Check = Check {
+pub(crate) const EXCLUSION: Check = Check {
     name: "exclusion",
     area: Area::Locks,
-    why: "it is what locks are for; those in memory exclude within one process",
+    why: "locks that do not exclude protect nothing, and some systems accept locks and do nothing",
 };
 
 impl Diagnosis {
@@ -63,8 +63,8 @@ async fn check_memory() -> Result<Finding> {
     let _guard = locks.acquire(Target::user("u1")?).await?;
     let excludes = locks.try_acquire(Target::user("u1")?).await?.is_none();
     Ok(if excludes {
-        MEMORY.ok("locks exclude in one process, and no other process sees them")
+        EXCLUSION.ok("locks exclude in one process, and no other process sees them")
     } else {
-        MEMORY.problem("locks do not exclude", "please report it")
+        EXCLUSION.problem("locks do not exclude", "please report it")
     })
 }

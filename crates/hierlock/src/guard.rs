@@ -16,10 +16,6 @@ pub struct Guard<H: Hold = AnyHold> {
 }
 
 impl<H: Hold> Guard<H> {
-    pub(crate) fn new(hold: H) -> Self {
-        Self { hold }
-    }
-
     /// Releases all locks and, unlike dropping, waits until the server confirms it.
     ///
     /// # Errors

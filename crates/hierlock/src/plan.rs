@@ -165,10 +165,9 @@ impl PlanSteps {
 
     /// Sorts by level, then by `key`, then by path.
     pub(crate) fn sort_by_level<K: Ord>(&mut self, key: impl Fn(&PlanStep) -> K) {
+        let Self { claims, list } = self;
         // The steps of a single claim are already in the order of their levels.
-        if let Self { claims, list } = self
-            && claims.len() > 1
-        {
+        if claims.len() > 1 {
             list.sort_by_cached_key(|step| (level_of(claims, step), key(step)));
         }
     }

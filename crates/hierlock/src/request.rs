@@ -103,7 +103,7 @@ impl<B: Backend> Request<&Hierlock<B>> {
     /// Dropping the future gives up the place in the queue and releases the nodes that were already locked.
     pub async fn acquire(self) -> Result<Guard<B::Hold>> {
         let (locks, request) = self.begin();
-        locks.backend.acquire(request).await.map(Guard::new)
+        locks.backend.acquire(request).await.map(|hold| Guard { hold })
     }
 
     /// Locks all nodes now, or returns `None` if one is not free. Fails otherwise as [`acquire`](Self::acquire).

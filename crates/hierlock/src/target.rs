@@ -52,15 +52,12 @@ impl Target {
     /// Returns the node with these IDs from the root, of any tree. Fails also if there are no IDs, or more than
     /// [`Hierarchy::MAX_LEVELS`].
     pub fn path<I: AsRef<str>>(ids: impl IntoIterator<Item = I>) -> Result<Self> {
-        Self::join(&[], 0, ids)
+        Self::join(&[], ids)
     }
 
-    /// Returns the node with these IDs below `parent`, which is given as its bytes; the first ID is at `level`.
-    fn join<I: AsRef<str>>(
-        parent: &[u8],
-        mut level: usize,
-        ids: impl IntoIterator<Item = I>,
-    ) -> Result<Self> {
+    /// Returns the node with these IDs below `parent`, which is given as its bytes.
+    fn join<I: AsRef<str>>(parent: &[u8], ids: impl IntoIterator<Item = I>) -> Result<Self> {
+        let mut level = ends_of(parent).count();
         // Built on the stack, so that a target costs one allocation.
         let mut bytes: SmallVec<[u8; 128]> = SmallVec::from_slice(parent);
         for id in ids {
@@ -90,7 +87,7 @@ impl Target {
     /// # Ok::<(), hierlock::Error>(())
     /// ```
     pub fn child(&self, id: &str) -> Result<Self> {
-        Self::join(&self.bytes, self.level() + 1, [id])
+        Self::join(&self.bytes, [id])
     }
 
     getters! { self:
@@ -184,20 +181,8 @@ impl PartialOrd for Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut path = String::with_capacity(self.bytes.len());
-        for (level, id) in self.ids().enumerate() {
-            if level > 0 {
-                path.push('/');
-            }
-            for c in id.chars() {
-                match c {
-                    '/' => path.push_str("%2F"),
-                    '%' => path.push_str("%25"),
-                    c => path.push(c),
-                }
-            }
-        }
-        f.pad(&path)
+        let ids = self.ids().map(|id| id.replace('%', "%25").replace('/', "%2F"));
+        f.pad(&ids.collect::<Vec<_>>().join("/"))
     }
 }
 
@@ -221,18 +206,10 @@ impl FromStr for Target {
 
 /// Replaces `%2F` by `/` and `%25` by `%`. Returns `None` for any other escape.
 fn unescape(id: &str) -> Option<String> {
-    let mut parts = id.split('%');
-    let mut plain = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (code, rest) = part.split_at_checked(2)?;
-        plain.push(match code {
-            "2F" | "2f" => '/',
-            "25" => '%',
-            _ => return None,
-        });
-        plain.push_str(rest);
-    }
-    Some(plain)
+    let is_known = |part: &str| ["2F", "2f", "25"].iter().any(|code| part.starts_with(code));
+    let is_valid = id.split('%').skip(1).all(is_known);
+    // `%25` last, so that the `%` which it leaves begins no escape.
+    is_valid.then(|| id.replace("%2F", "/").replace("%2f", "/").replace("%25", "%"))
 }
 
 #[cfg(test)]

@@ -287,7 +287,7 @@ fn lock_files_and_memory_are_checked() {
     let url = format!("file:{}", directory.path().join("deep/locks").display());
     let report = doctor(&url, &[]);
     assert_eq!(report.code, Some(0));
-    report.assert(&[("lock-file", "ok", "can be made"), ("exclusion", "ok", "each other")]);
+    report.assert(&[("lock-file", "ok", "can be created"), ("exclusion", "ok", "each other")]);
     assert!(!directory.path().join("deep").exists(), "`doctor` must not create the directory");
     assert_eq!(code(&lock(&url)), Some(0));
     let report = doctor(&url, &[]);

@@ -5,9 +5,7 @@ use super::{
 };
 #[cfg(feature = "_server")]
 use super::{SqlBackend, SqlHold};
-use crate::{
-    Claim, Hierarchy, Holder, Mode, ModeSet, Plan, Result, SlotMode, Slots, Statistics, Target,
-};
+use crate::{Hierarchy, Holder, Mode, ModeSet, Result, SlotMode, Slots, Statistics, Target};
 use std::collections::BTreeMap;
 #[cfg(feature = "_server")]
 use std::sync::Arc;
@@ -70,10 +68,6 @@ impl Backend for AnyBackend {
         modes -> ModeSet;
         holders -> Vec<Holder>;
         warnings -> &[String];
-    }
-
-    fn plan(&self, claims: &[Claim]) -> Result<Plan> {
-        each!(AnyBackend, self, backend => backend.plan(claims))
     }
 
     #[inline]

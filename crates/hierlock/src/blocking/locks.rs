@@ -83,15 +83,6 @@ impl<B: Backend> Hierlock<B> {
         Self(crate::Hierlock::with_backend(backend))
     }
 
-    /// See [`crate::Hierlock::acquire_children`].
-    pub fn acquire_children<I: AsRef<str>>(
-        &self,
-        parent: &Target,
-        ids: impl IntoIterator<Item = I>,
-    ) -> Result<Guard<B::Hold>> {
-        wait_for(self.0.acquire_children(parent, ids)).map(Guard)
-    }
-
     forward! { "crate::Hierlock"
         fn hierarchy(&self) -> &Hierarchy;
         async fn acquire(&self, target: Target) -> Result<Guard<B::Hold>> => Guard;
@@ -99,6 +90,8 @@ impl<B: Backend> Hierlock<B> {
             => |guard| guard.map(Guard);
         async fn acquire_all(&self, targets: impl IntoIterator<Item = Target>)
             -> Result<Guard<B::Hold>> => Guard;
+        async fn acquire_children(&self, parent: &Target,
+            ids: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Guard<B::Hold>> => Guard;
         fn request(&self, target: Target) -> Request<'_, B> => Request;
         fn request_all(&self, targets: impl IntoIterator<Item = Target>) -> Request<'_, B>
             => Request;

@@ -46,27 +46,47 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// assert!(error.to_string().contains("u1/a1"));
 /// # Ok(()) }
 /// ```
+#[derive(Debug)]
 pub struct Error(Box<Repr>);
 
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 enum Repr {
-    Target(TargetError),
-    Url(UrlError),
-    Lock(LockError),
+    Target(#[from] TargetError),
+    Url(#[from] UrlError),
+    UrlParameter(#[from] UrlParameterError),
+    Lock(#[from] LockError),
     #[error("the lock backend failed: {0}")]
     Backend(#[source] Box<dyn std::error::Error + Send + Sync>),
-    File(FileError),
+    File(#[from] FileError),
+    #[cfg(feature = "_server")]
+    Address(#[from] AddressError),
     #[cfg(feature = "_driver")]
-    Sql(SqlError),
+    Server(#[from] ServerError),
     #[cfg(feature = "_driver")]
-    Table(TableError),
+    Sql(#[from] SqlError),
+    #[cfg(feature = "_driver")]
+    Table(#[from] TableError),
+    #[cfg(feature = "_driver")]
+    Column(#[from] ColumnError),
+    #[cfg(feature = "_driver")]
+    Name(#[from] InvalidName),
     #[cfg(all(feature = "toolbox", feature = "_driver"))]
-    Lease(LeaseError),
+    Lease(#[from] LeaseError),
     #[cfg(all(feature = "toolbox", feature = "_driver"))]
-    Queue(QueueError),
+    Queue(#[from] QueueError),
     #[cfg(all(feature = "toolbox", feature = "_driver"))]
-    Optimistic(OptimisticError),
+    Optimistic(#[from] OptimisticError),
+}
+
+/// Converts the errors of modules, and the engine's errors.
+impl<E> From<E> for Error
+where
+    Repr: From<E>,
+{
+    fn from(error: E) -> Self {
+        Error(Box::new(error.into()))
+    }
 }
 
 /// The meaning of an error for a caller. Each error has one kind.
@@ -154,9 +174,14 @@ impl Error {
 
     fn kind(&self) -> ErrorKind {
         match &*self.0 {
-            Repr::Target(_) | Repr::Url(_) => ErrorKind::Usage,
+            Repr::Target(_) | Repr::Url(_) | Repr::UrlParameter(_) => ErrorKind::Usage,
+            #[cfg(feature = "_server")]
+            Repr::Address(_) => ErrorKind::Usage,
+            #[cfg(feature = "_driver")]
+            Repr::Name(_) => ErrorKind::Usage,
             Repr::Lock(error) => error.kind(),
-            Repr::Backend(_) | Repr::File(_) => ErrorKind::Other,
+            #[cfg(feature = "_driver")]
+            Repr::Server(ServerError::NotClosed { .. }) => ErrorKind::Timeout,
             #[cfg(feature = "_driver")]
             Repr::Sql(error) => error.kind(),
             #[cfg(feature = "_driver")]
@@ -167,6 +192,7 @@ impl Error {
             Repr::Queue(error) => error.kind(),
             #[cfg(all(feature = "toolbox", feature = "_driver"))]
             Repr::Optimistic(error) => error.kind(),
+            _ => ErrorKind::Other,
         }
     }
 
@@ -234,53 +260,10 @@ impl fmt::Display for Error {
     }
 }
 
-impl fmt::Debug for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
-    }
-}
-
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source()
     }
-}
-
-/// Conversions of the errors of modules, and of the engine's errors: `type as pattern => representation`.
-macro_rules! from_errors {
-    ($($error:ty as $pattern:pat => $repr:expr;)*) => {
-        $(impl From<$error> for Error {
-            fn from($pattern: $error) -> Self {
-                Error(Box::new($repr))
-            }
-        })*
-    };
-}
-from_errors! {
-    TargetError as error => Repr::Target(error);
-    UrlError as error => Repr::Url(error);
-    UrlParameterError as error => Repr::Url(UrlError::UnknownParameter(error));
-    LockError as error => Repr::Lock(error);
-    FileError as error => Repr::File(error);
-}
-#[cfg(feature = "_driver")]
-from_errors! {
-    SqlError as error => Repr::Sql(error);
-    ServerError as error => Repr::Sql(SqlError::Server(error));
-    TableError as error => Repr::Table(error);
-    InvalidName as error => Repr::Table(TableError::Name(error));
-    ColumnError as ColumnError(source) =>
-        Repr::Table(TableError::Failed { doing: "read a column", source });
-}
-#[cfg(feature = "_server")]
-from_errors! {
-    AddressError as AddressError(why) => Repr::Url(UrlError::Server { why });
-}
-#[cfg(all(feature = "toolbox", feature = "_driver"))]
-from_errors! {
-    LeaseError as error => Repr::Lease(error);
-    QueueError as error => Repr::Queue(error);
-    OptimisticError as error => Repr::Optimistic(error);
 }
 
 #[cfg(test)]

@@ -7,29 +7,27 @@
 
 use super::{Error, ErrorKind, Repr};
 use crate::database::Schema;
-use hierlock_engine::{InvalidName, ServerError, error_message};
+use hierlock_engine::error_message;
 
 /// Mirrors `sql`. A URL may contain a password, so messages name servers by host and port.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SqlError {
-    #[error(transparent)]
-    Server(ServerError),
-    #[error("{server}: {what}, which should not be; please report it")]
+    #[error("{server}: {what}, which should not happen; please report it")]
     Unexpected { server: String, what: &'static str },
     #[error("{server} cannot be used: {why}")]
     Unusable { server: String, why: String },
     #[error(
-        "{server}: a change to {fence} buckets was cut short; finish it with \
+        "{server}: a change to {fence} buckets was interrupted; finish it with \
          `hierlock provision --rebucket {fence}`"
     )]
     RebucketUnfinished { server: String, fence: u32 },
-    #[error("the task that talks to {server} has ended, for its runtime is shutting down")]
+    #[error("the task that talks to {server} has ended, because its runtime is shutting down")]
     NoRuntime { server: String },
     #[error("a lock on {server} has no {asked}; ask for the connection of that server")]
     OtherConnection { server: String, asked: &'static str },
     #[error("the transaction is not one of {server}, where the locks are")]
     OtherTransaction { server: String },
-    #[error("a lock with scope=session has no transaction of its own; connect without that")]
+    #[error("a lock with scope=session has no transaction of its own; connect without it")]
     NoOwnTransaction,
     #[error("a statement in the lock's transaction on {server} failed, so nothing was committed")]
     WorkFailed { server: String },
@@ -72,8 +70,6 @@ pub(crate) enum TableError {
     Newer { schema: Schema, found: i64 },
     #[error("the {} tables are being upgraded by someone else; try again later", schema.part)]
     BeingUpgraded { schema: Schema },
-    #[error(transparent)]
-    Name(InvalidName),
 }
 
 impl SqlError {
@@ -82,7 +78,6 @@ impl SqlError {
             Self::OtherTransaction { .. }
             | Self::OtherConnection { .. }
             | Self::NoOwnTransaction => ErrorKind::Usage,
-            Self::Server(ServerError::NotClosed { .. }) => ErrorKind::Timeout,
             _ => ErrorKind::Other,
         }
     }
@@ -91,7 +86,6 @@ impl SqlError {
 impl TableError {
     pub(super) fn kind(&self) -> ErrorKind {
         match self {
-            Self::Name(_) => ErrorKind::Usage,
             Self::NotProvisioned { .. } | Self::Older { .. } => ErrorKind::NotProvisioned,
             Self::Newer { .. } => ErrorKind::NewerSchema,
             _ => ErrorKind::Other,
@@ -110,7 +104,8 @@ impl Error {
     /// Returns the driver's error, if there is one.
     pub(crate) fn sql_source(&self) -> Option<&sqlx::Error> {
         match &*self.0 {
-            Repr::Sql(SqlError::Server(error)) => error.driver_error(),
+            Repr::Server(error) => error.driver_error(),
+            Repr::Column(error) => Some(&error.0),
             Repr::Table(TableError::Failed { source, .. }) => Some(source),
             Repr::Table(TableError::OtherForm { source, .. }) => Some(source),
             _ => None,
@@ -119,7 +114,7 @@ impl Error {
 
     /// Returns whether the server could not be reached.
     pub(crate) fn is_no_connection(&self) -> bool {
-        matches!(&*self.0, Repr::Sql(SqlError::Server(error)) if error.is_no_connection())
+        matches!(&*self.0, Repr::Server(error) if error.is_no_connection())
     }
 
     /// Returns whether the tables cannot be used by this release, so that a retry is useless.

@@ -2,7 +2,7 @@
 
 use super::Error;
 use crate::{Buckets, Hierarchy, Target};
-use hierlock_engine::{ServerUrl, UrlParameterError};
+use hierlock_engine::ServerUrl;
 
 /// Mirrors `target`, `hierarchy`, `mode`, `key` and `plan`.
 #[derive(Debug, thiserror::Error)]
@@ -57,8 +57,6 @@ pub(crate) enum UrlError {
     Parameter { name: &'static str, value: String, right: &'static str },
     #[error("`{name}` is given by the URL and by the program; remove one of them")]
     GivenTwice { name: &'static str },
-    #[error(transparent)]
-    UnknownParameter(UrlParameterError),
     #[error("{dialect} has no advisory locks; its strategies are striped, per-id and on-demand")]
     NoAdvisory { dialect: &'static str },
     #[error(

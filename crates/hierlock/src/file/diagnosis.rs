@@ -2,6 +2,7 @@
 
 use super::lock_file::LockFile;
 use crate::Result;
+use crate::diagnosis::EXCLUSION;
 use crate::error::FileError;
 use crate::mode::SlotMode::{Exclusive, Shared};
 use hierlock_engine::checks::{Area, Check, Finding};
@@ -18,20 +19,15 @@ const MAX_TRIES: usize = 8;
 const FILE_SYSTEM: Check = Check {
     name: "file-system",
     area: Area::Server,
-    why: "locks of a network file system may be known to one host alone, or be lost when the network is",
+    why: "locks on a network file system may exclude only on one host, or be lost when the network fails",
 };
 const LOCK_FILE: Check = Check {
     name: "lock-file",
     area: Area::Locks,
     why: "every process that locks opens it for writing",
 };
-const EXCLUSION: Check = Check {
-    name: "exclusion",
-    area: Area::Locks,
-    why: "it is what locks are for; some file systems accept them and do nothing",
-};
 
-const LOCAL_FILE_ADVICE: &str = "put the lock file on a local file system that has such locks";
+const LOCAL_FILE_ADVICE: &str = "put the lock file on a local file system that supports such locks";
 
 pub(crate) fn diagnose(path: &Path) -> Result<Vec<Finding>> {
     let path = std::path::absolute(path).map_err(FileError::io("resolve the path", path))?;
@@ -48,21 +44,19 @@ pub(crate) fn diagnose(path: &Path) -> Result<Vec<Finding>> {
         Ok(files) => check_exclusion(&files),
         Err(error) if exists => EXCLUSION.problem(error.to_string(), LOCAL_FILE_ADVICE),
         // Not every file system supports O_TMPFILE.
-        Err(_) => EXCLUSION.skipped("there is no lock file yet; the first client makes it"),
+        Err(_) => EXCLUSION.skipped("there is no lock file yet; the first client creates it"),
     };
     Ok(vec![check_file_system(place), check_access(&path, place, exists), exclusion])
 }
 
 fn check_access(path: &Path, place: &Path, exists: bool) -> Finding {
-    let shown = path.display();
-    let needed = if exists {
-        AccessFlags::R_OK | AccessFlags::W_OK
+    let (needed, state) = if exists {
+        (AccessFlags::R_OK | AccessFlags::W_OK, "can be read and written")
     } else {
-        AccessFlags::W_OK | AccessFlags::X_OK
+        (AccessFlags::W_OK | AccessFlags::X_OK, "does not exist yet, and can be created")
     };
     match access(place, needed) {
-        Ok(()) if exists => LOCK_FILE.ok(format!("`{shown}` can be read and written")),
-        Ok(()) => LOCK_FILE.ok(format!("`{shown}` is not there yet, and can be made")),
+        Ok(()) => LOCK_FILE.ok(format!("`{}` {state}", path.display())),
         Err(error) => LOCK_FILE.problem(
             format!("`{}` cannot be written: {}", place.display(), error.desc()),
             "give this user write access, or name another file",

@@ -46,7 +46,7 @@ impl LockFile {
 
     /// Opens an unnamed temporary file twice. It is gone when both are closed.
     pub(super) fn open_unnamed(directory: &Path) -> Result<[Self; 2]> {
-        let failed = || FileError::io("make a file without a name in", directory);
+        let failed = || FileError::io("create an unnamed file in", directory);
         let mut options = OpenOptions::new();
         options.read(true).write(true).mode(0o600);
         let first = options.clone().custom_flags(libc::O_TMPFILE).open(directory);
@@ -99,7 +99,7 @@ impl Drop for LockFile {
     fn drop(&mut self) {
         let everything = libc::flock { l_len: 0, ..range(0, None) };
         if let Err(error) = fcntl(&self.file, FcntlArg::F_OFD_SETLK(&everything)) {
-            tracing::error!(%error, "the lock file could not be unlocked; closing it will do");
+            tracing::error!(%error, "the lock file could not be unlocked; closing it unlocks it");
         }
     }
 }
@@ -196,7 +196,7 @@ impl Drop for KernelWait<'_> {
         let _ = thread.join();
         // The byte may have been granted meanwhile, and the description may live on.
         if let Err(error) = self.file.set(self.byte, None) {
-            tracing::error!(%error, "a cancelled wait could not be undone");
+            tracing::error!(%error, "the byte of a cancelled wait could not be unlocked");
         }
     }
 }

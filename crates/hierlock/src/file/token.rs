@@ -10,7 +10,7 @@ pub(super) fn next(lock_file: &Path) -> Result<u64> {
     let mut path = lock_file.as_os_str().to_owned();
     path.push(".token");
     let path = Path::new(&path);
-    Ok(increment(path).map_err(FileError::io("count a token in", path))?)
+    Ok(increment(path).map_err(FileError::io("increment the token in", path))?)
 }
 
 fn increment(path: &Path) -> io::Result<u64> {
@@ -23,7 +23,7 @@ fn increment(path: &Path) -> io::Result<u64> {
     file.read_to_string(&mut text)?;
     let last: u64 = match text.trim() {
         "" => 0,
-        text => text.parse().map_err(|_| Error::new(InvalidData, "it holds no number"))?,
+        text => text.parse().map_err(|_| Error::new(InvalidData, "it contains no number"))?,
     };
     let next = last + 1;
     file.rewind()?;

@@ -1,6 +1,6 @@
 //! The wait-for graph of the tables, built while all shards are locked, and how deadlocks are broken.
 
-use super::manager::{ALL_SHARDS, LockedShards, Manager, wake};
+use super::manager::{ALL_SHARDS, LockedShards, Manager};
 use super::node::{Owner, Waiter};
 use super::table::{OwnerEntry, Wakers};
 use super::ticket::{Ticket, TicketKind};
@@ -9,6 +9,7 @@ use crate::sync::Ordering;
 use crate::{SlotMode, Target, Wait};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Instant;
 
 impl Manager {
@@ -39,7 +40,7 @@ impl Manager {
             }
         }
         drop(locked);
-        wake(wakers);
+        wakers.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -110,15 +111,11 @@ impl LockedShards<'_> {
         self.waiting().filter_map(|owner| {
             let ticket = self.waiting_ticket(owner)?;
             let step = ticket.waits_at()?;
-            let queue = self.tables[step.shard()].queue(step, &ticket.steps);
-            let mut ahead = Vec::new();
-            for waiter in queue {
-                if waiter.owner == owner {
-                    return Some(QueuePosition { node: ticket.steps.node(step), waiter, ahead });
-                }
-                ahead.push(waiter.owner);
-            }
-            None
+            let node = self.tables[step.shard()].node(step, &ticket.steps)?;
+            let index = node.queue().position(|waiter| waiter.owner == owner)?;
+            let ahead = node.queue().take(index).map(|waiter| waiter.owner).collect();
+            let waiter = node.queue().nth(index)?;
+            Some(QueuePosition { node: ticket.steps.node(step), waiter, ahead })
         })
     }
 }

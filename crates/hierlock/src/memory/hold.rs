@@ -1,13 +1,13 @@
 //! The hold of one owner: it begins, waits, is extended, and is released.
 
-use super::manager::{LockedShards, Manager, wake};
-use super::table::{OwnerEntry, Wakers};
+use super::manager::{LockedShards, Manager};
+use super::table::OwnerEntry;
 use super::ticket::{Ticket, TicketKind, TicketState};
 use crate::backend::{AcquireRequest, FencingHold, Hold, WaitLimit};
 use crate::error::LockConflict;
-use crate::plan::{Claims, add_claims};
+use crate::plan::Claims;
 use crate::sync::Ordering::SeqCst;
-use crate::{Error, Mode, Result, SlotMode, Target};
+use crate::{Claim, Error, Mode, Result, SlotMode, Target};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -34,15 +34,14 @@ impl MemoryHold {
     ) -> Result<Self> {
         let steps = manager.steps(claims)?;
         let shards = steps.shards();
-        let shard = shards.trailing_zeros() as usize;
-        let owner = manager.new_owner(shard);
+        let owner = manager.new_owner(shards.trailing_zeros() as usize);
         let ticket = Arc::new(Ticket::new(owner, TicketKind::Acquire, name, steps));
         let mut locked = manager.lock(shards);
         let complete = locked.advance(&ticket);
         if !complete && !limit.waits() {
             return Err(Error::would_block(back_out(locked, &ticket)));
         }
-        locked.table(shard).add_owner(ticket.clone());
+        locked.table(owner.shard()).add_owner(ticket.clone());
         let hold = Self { manager: manager.clone(), ticket };
         if !complete {
             hold.enter_queue(locked);
@@ -58,7 +57,7 @@ impl MemoryHold {
         limit: WaitLimit,
     ) -> Result<Option<MemoryHold>> {
         let manager = self.manager.clone();
-        let steps = manager.steps(claims)?.beyond(&self.ticket.steps);
+        let steps = manager.steps(claims)?.without_held(&self.ticket.steps);
         let ticket = Arc::new(Ticket::new(self.ticket.owner, TicketKind::Extend, None, steps));
         let mut locked = manager.lock(ticket.shards());
         if locked.advance(&ticket) {
@@ -87,13 +86,15 @@ impl MemoryHold {
 
     /// Adds the nodes of an extension's ticket to this hold.
     fn merge(&mut self, locked: &mut LockedShards<'_>, extension: &Ticket) {
-        let merged = Arc::new(self.ticket.merged(extension));
-        // The nodes belong to the merged ticket now, so dropping the extension must not release them.
+        // The plan of all claims has the nodes of both plans, each in the stronger mode.
+        let claims = self.ticket.steps.claims.iter().chain(&extension.steps.claims).cloned();
+        let steps = self.manager.steps(claims.collect()).expect("every claim was planned before");
+        self.ticket = Arc::new(self.ticket.extended(steps));
+        // The nodes belong to the new ticket now, so dropping the extension must not release them.
         extension.set(0, TicketState::Active);
         if let Some(entry) = locked.owner(extension.owner) {
-            *entry = OwnerEntry { ticket: merged.clone(), extension: None };
+            *entry = OwnerEntry { ticket: self.ticket.clone(), extension: None };
         }
-        self.ticket = merged;
     }
 
     pub(super) fn is_complete(&self) -> bool {
@@ -144,18 +145,14 @@ impl MemoryHold {
 
 /// Releases the nodes that a ticket has taken, and returns what blocked it.
 fn back_out(mut locked: LockedShards<'_>, ticket: &Ticket) -> LockConflict {
-    let mut wakers = Wakers::new();
     let conflict = locked.conflict_of(ticket);
-    locked.abandon(ticket, &mut wakers);
-    drop(locked);
-    wake(wakers);
+    locked.abandon(ticket);
     conflict
 }
 
 impl Drop for MemoryHold {
     fn drop(&mut self) {
         let Self { manager, ticket } = &*self;
-        let mut wakers = Wakers::new();
         let mut locked = manager.lock(ticket.shards());
         match ticket.kind {
             TicketKind::Acquire => {
@@ -163,22 +160,18 @@ impl Drop for MemoryHold {
                 if let Some(leaked) = entry.and_then(|entry| entry.extension) {
                     // The future of the extension was leaked by `mem::forget`.
                     drop(locked);
-                    manager.lock(leaked.shards()).abandon(&leaked, &mut wakers);
+                    manager.lock(leaked.shards()).abandon(&leaked);
                     locked = manager.lock(ticket.shards());
                 }
             }
             TicketKind::Extend => {
+                manager.waiting_extensions.fetch_sub(1, SeqCst);
                 if let Some(entry) = locked.owner(ticket.owner) {
                     entry.extension = None;
                 }
             }
         }
-        locked.abandon(ticket, &mut wakers);
-        drop(locked);
-        if ticket.kind == TicketKind::Extend {
-            manager.waiting_extensions.fetch_sub(1, SeqCst);
-        }
-        wake(wakers);
+        locked.abandon(ticket);
     }
 }
 
@@ -196,9 +189,8 @@ impl Hold for MemoryHold {
     }
 
     fn targets(&self) -> BTreeMap<Target, Mode> {
-        let mut targets = BTreeMap::new();
-        add_claims(&mut targets, &self.ticket.steps.claims);
-        targets
+        let claims = self.ticket.steps.claims.iter().cloned();
+        claims.map(|Claim { target, mode }| (target, mode)).collect()
     }
 
     fn modes(&self) -> BTreeMap<Target, SlotMode> {

@@ -7,13 +7,13 @@ use super::node::Owner;
 use super::table::{OwnerEntry, SHARDS, Table, Wakers};
 use super::ticket::{Ticket, TicketState};
 use crate::error::LockConflict;
-use crate::plan::{Claims, PlanSteps};
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, lock};
-use crate::{Blocker, Hierarchy, Holder, Result};
+use crate::{Blocker, Hierarchy, Holder};
 use hashbrown::DefaultHashBuilder;
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::Waker;
 use std::time::Instant;
 
 /// A set of shards, one bit each.
@@ -24,7 +24,7 @@ pub(super) const ALL_SHARDS: ShardSet = ShardSet::MAX;
 #[derive(Debug)]
 pub(super) struct Manager {
     pub(super) hierarchy: Hierarchy,
-    hasher: DefaultHashBuilder,
+    pub(super) hasher: DefaultHashBuilder,
     shards: Box<[Shard]>,
     /// The number of waiting extensions. A deadlock needs at least one, so deadlocks are not searched while it is zero.
     pub(super) waiting_extensions: AtomicUsize,
@@ -44,11 +44,6 @@ impl Manager {
         let shards = (0..SHARDS).map(|_| Shard::default()).collect();
         let hasher = DefaultHashBuilder::default();
         Self { hierarchy, hasher, shards, waiting_extensions: AtomicUsize::new(0) }
-    }
-
-    /// Plans an acquire. Fails as [`Plan::new`](crate::Plan::new) does.
-    pub(super) fn steps(&self, claims: Claims) -> Result<PlanSteps> {
-        PlanSteps::hashed(&self.hierarchy, claims, &self.hasher)
     }
 
     pub(super) fn lock(&self, set: ShardSet) -> LockedShards<'_> {
@@ -116,28 +111,27 @@ impl LockedShards<'_> {
         taken == steps.list.len()
     }
 
-    /// Ends a ticket: leaves its queue, and releases the nodes that it has taken.
-    pub(super) fn abandon(&mut self, ticket: &Ticket, wakers: &mut Wakers) {
+    /// Ends a ticket: leaves its queue, and releases the nodes that it has taken. Then unlocks the shards, and wakes the
+    /// owners that these nodes were granted to.
+    pub(super) fn abandon(mut self, ticket: &Ticket) {
+        let mut wakers = Wakers::new();
         if let Some(step) = ticket.waits_at() {
-            self.table(step.shard()).leave_queue(step, ticket, wakers);
+            self.table(step.shard()).leave_queue(step, ticket, &mut wakers);
         }
         for step in ticket.steps.list[..ticket.taken()].iter().rev() {
-            self.table(step.shard()).give_back(step, &ticket.steps, wakers);
+            self.table(step.shard()).give_back(step, &ticket.steps, &mut wakers);
         }
+        drop(self);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Returns what blocks a ticket at the first node that it has not taken. If all were granted meanwhile, at the last node.
     pub(super) fn conflict_of(&mut self, ticket: &Ticket) -> LockConflict {
         let steps = &ticket.steps;
         let step = &steps.list[ticket.taken().min(steps.list.len() - 1)];
-        let is_held = self.table(step.shard()).is_held_against(step, steps);
+        let node = self.table(step.shard()).node(step, steps);
+        let is_held = node.is_some_and(|node| !node.allows(step.mode, step.held));
         let blocker = if is_held { Blocker::Holder } else { Blocker::Waiter };
         LockConflict::new(steps.node(step), &steps.claims, blocker)
-    }
-}
-
-pub(super) fn wake(wakers: Wakers) {
-    for waker in wakers {
-        waker.wake();
     }
 }

@@ -41,8 +41,9 @@ use manager::Manager;
 use crate::backend::{AcquireRequest, Backend};
 use crate::error::UrlError;
 use crate::{Hierarchy, Holder, ModeSet, Result, Slots};
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 
 /// The modes of `memory:`: all of them.
 pub(crate) const MODES: ModeSet = ModeSet::Intentions;
@@ -73,9 +74,8 @@ impl MemoryBackend {
     /// Returns the lock manager of that name, which lives as long as a backend or a hold uses it. Fails if the name is in
     /// use with another tree.
     pub fn named(name: &str, hierarchy: Hierarchy) -> Result<Self> {
-        static NAMED: LazyLock<Mutex<HashMap<String, Weak<Manager>>>> =
-            LazyLock::new(Mutex::default);
-        let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+        static NAMED: Mutex<BTreeMap<String, Weak<Manager>>> = Mutex::new(BTreeMap::new());
+        let mut named = NAMED.lock();
         if let Some(manager) = named.get(name).and_then(Weak::upgrade) {
             if manager.hierarchy == hierarchy {
                 return Ok(Self { manager });

@@ -26,21 +26,15 @@ pub(super) struct Waiter<T> {
     pub(super) ticket: T,
 }
 
-/// Returns the index of a mode's counter: only modes that are compatible with themselves have one.
-const fn counter(mode: SlotMode) -> Option<usize> {
-    match mode {
-        SlotMode::IntentShared => Some(0),
-        SlotMode::IntentExclusive => Some(1),
-        SlotMode::Shared => Some(2),
-        SlotMode::Update | SlotMode::SharedIntentExclusive | SlotMode::Exclusive => None,
-    }
-}
+/// The number of modes that several owners can have, since they are compatible with themselves: the first of
+/// [`SlotMode::ALL`].
+const SHAREABLE_MODES: usize = 3;
 
 /// Holders and queue of one node.
 #[derive(Debug)]
 pub(super) struct Node<T> {
-    /// The number of holders of each mode that several owners can have; see [`counter`].
-    counts: [u32; 3],
+    /// The number of holders of each mode that several owners can have.
+    counts: [u32; SHAREABLE_MODES],
     /// The modes of all holders.
     modes: ModeBits,
     /// The length of the node's path within the target of its entry. Stored here because two bytes are free.
@@ -56,18 +50,17 @@ pub(super) struct Node<T> {
 impl<T> Node<T> {
     /// Returns a node with its first holder.
     pub(super) fn held(mode: SlotMode, path_end: u16) -> Self {
-        let mut node = Self { counts: [0; 3], modes: ModeBits::default(), path_end, queue: None };
+        let (counts, modes) = Default::default();
+        let mut node = Self { counts, modes, path_end, queue: None };
         node.add(mode);
         node
     }
 
     fn add(&mut self, mode: SlotMode) {
-        debug_assert!(
-            counter(mode).is_some() || !self.modes.has(mode),
-            "{mode} can have only one holder"
-        );
-        if let Some(counter) = counter(mode) {
-            self.counts[counter] += 1;
+        if let Some(count) = self.counts.get_mut(mode as usize) {
+            *count += 1;
+        } else {
+            debug_assert!(!self.modes.has(mode), "{mode} can have only one holder");
         }
         self.modes = self.modes.with(mode);
     }
@@ -75,15 +68,15 @@ impl<T> Node<T> {
     fn remove(&mut self, mode: SlotMode) {
         debug_assert!(self.modes.has(mode), "{mode} is not held");
         self.modes = self.modes_beside(Some(mode));
-        if let Some(counter) = counter(mode) {
-            self.counts[counter] -= 1;
+        if let Some(count) = self.counts.get_mut(mode as usize) {
+            *count -= 1;
         }
     }
 
     /// Returns the modes of all holders except one that holds the node in `own`.
     fn modes_beside(&self, own: Option<SlotMode>) -> ModeBits {
         match own {
-            Some(own) if counter(own).is_none_or(|c| self.counts[c] == 1) => {
+            Some(own) if self.counts.get(own as usize).is_none_or(|count| *count == 1) => {
                 self.modes.without(own)
             }
             _ => self.modes,
@@ -156,7 +149,8 @@ impl<T> Node<T> {
     /// Returns the number of holders in a mode.
     #[cfg(all(test, not(feature = "model")))]
     pub(super) fn holders(&self, mode: SlotMode) -> usize {
-        counter(mode).map_or(self.modes.has(mode).into(), |counter| self.counts[counter] as usize)
+        let count = self.counts.get(mode as usize);
+        count.map_or(self.modes.has(mode).into(), |count| *count as usize)
     }
 
     /// Returns the waiters, next first.
@@ -204,8 +198,8 @@ impl<T> Node<T> {
         for mode in SlotMode::ALL {
             let is_compatible = !self.modes.has(mode) || self.allows(mode, Some(mode));
             assert!(is_compatible, "{mode} conflicts with the mode of another holder: {held}");
-            let is_counted =
-                counter(mode).is_none_or(|c| (self.counts[c] > 0) == self.modes.has(mode));
+            let count = self.counts.get(mode as usize);
+            let is_counted = count.is_none_or(|count| (*count > 0) == self.modes.has(mode));
             assert!(is_counted, "the count of {mode} is wrong: {held}");
         }
         let mut queue = self.queue().peekable();
@@ -222,11 +216,12 @@ impl<T> Node<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use SlotMode::{Exclusive as X, Shared as S, Update as U};
+    use SlotMode::{Exclusive as X, Shared as S};
     use std::collections::HashMap;
 
     /// Runs a line such as `1+S 2+X? 3+S? 1- =2`: an owner and its action, and after `=` the owners that are granted by
-    /// it. `+M` is taken, `+M?` has to wait, `^M`, `^M?` the same for a conversion, `-` releases, `!` leaves the queue.
+    /// it. `+M` is taken, `+M?` has to wait, `^M`, `^M?` the same for a conversion, `-` releases, `-M` weakens to the mode,
+    /// `!` leaves the queue.
     fn run(line: &str) {
         let mut node: Option<Node<()>> = None;
         let mut held: HashMap<u64, SlotMode> = HashMap::new();
@@ -261,8 +256,9 @@ mod tests {
                     }
                 }
                 ("-", Some(node)) => {
-                    let mode = held.remove(&owner).unwrap();
-                    node.give_back(mode, None, |waiter| granted.push(waiter));
+                    let before = held.remove(&owner).unwrap();
+                    held.extend(mode.map(|mode| (owner, mode)));
+                    node.give_back(before, mode, |waiter| granted.push(waiter));
                 }
                 ("!", Some(node)) => {
                     let left = node.leave_queue(Owner(owner), |waiter| granted.push(waiter));
@@ -305,24 +301,18 @@ mod tests {
             "1+S 2+IS 1^SIX 3+IS 4+IX? 1- =4 2- 3- 4-",
             // A conversion that gives up grants the newcomers behind it.
             "1+S 2+S 1^X? 3+S? 1! =3 1- 2- 3-",
+            // Weakening a mode grants waiters.
+            "1+X 2+S? 1-U =2 1- 2-",
         ] {
             run(line);
         }
     }
 
     #[test]
-    fn weakening_a_mode_grants_waiters() {
-        let mut node: Node<()> = Node::held(X, 0);
-        node.enqueue(Waiter { owner: Owner(2), mode: S, held: None, ticket: () });
-        let mut granted = vec![];
-        node.give_back(X, Some(U), |waiter| granted.push(waiter.owner));
-        assert_eq!(granted, [Owner(2)]);
-    }
-
-    #[test]
-    fn a_mode_has_a_counter_if_it_is_compatible_with_itself() {
+    fn a_mode_has_a_count_if_it_is_compatible_with_itself() {
         for mode in SlotMode::ALL {
-            assert_eq!(counter(mode).is_some(), mode.is_compatible_with(mode), "{mode}");
+            let has_count = (mode as usize) < SHAREABLE_MODES;
+            assert_eq!(has_count, mode.is_compatible_with(mode), "{mode}");
         }
     }
 

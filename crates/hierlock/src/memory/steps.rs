@@ -1,10 +1,10 @@
 //! The steps of a plan for the tables: each with the hash of its node. Pure code.
 
 use super::MODES;
-use super::manager::ShardSet;
+use super::manager::{Manager, ShardSet};
 use super::table::SHARDS;
 use crate::plan::{Claims, PlanStep, PlanSteps};
-use crate::{Hierarchy, Result, SlotMode};
+use crate::{Result, SlotMode};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
 
@@ -18,17 +18,13 @@ impl PlanStep {
     }
 }
 
-impl PlanSteps {
+impl Manager {
     /// Plans an acquire, with the hashes of nodes as slots. All nodes of a path are in the shard of its root, so one mutex
-    /// covers them.
-    pub(super) fn hashed(
-        hierarchy: &Hierarchy,
-        claims: Claims,
-        hasher: &impl BuildHasher,
-    ) -> Result<Self> {
+    /// covers them. Fails as [`Plan::new`](crate::Plan::new) does.
+    pub(super) fn steps(&self, claims: Claims) -> Result<PlanSteps> {
         let mut root = 0;
-        let mut steps = Self::new(hierarchy, claims, MODES, |path| {
-            let mut hasher = hasher.build_hasher();
+        let mut steps = PlanSteps::new(&self.hierarchy, claims, MODES, |path| {
+            let mut hasher = self.hasher.build_hasher();
             hasher.write(path);
             let hash = hasher.finish();
             if path.len() == 1 + usize::from(path[0]) {
@@ -39,13 +35,15 @@ impl PlanSteps {
         steps.sort_by_level(|_| ());
         Ok(steps)
     }
+}
 
+impl PlanSteps {
     pub(super) fn shards(&self) -> ShardSet {
         self.list.iter().fold(0, |set, step| set | 1 << step.shard())
     }
 
     /// Returns the steps that an owner that holds `base` still has to take.
-    pub(super) fn beyond(self, base: &PlanSteps) -> Self {
+    pub(super) fn without_held(self, base: &PlanSteps) -> Self {
         let held: HashMap<&[u8], SlotMode> =
             base.list.iter().map(|step| (base.path(step), step.mode)).collect();
         let mut list = self.list.clone();
@@ -56,38 +54,18 @@ impl PlanSteps {
         });
         Self { list, ..self }
     }
-
-    /// Returns the steps of `base` and of `self`, which are the steps beyond `base`.
-    pub(super) fn merged_with(&self, base: &PlanSteps) -> PlanSteps {
-        let converted: HashMap<&[u8], SlotMode> = self
-            .list
-            .iter()
-            .filter(|step| step.held.is_some())
-            .map(|step| (self.path(step), step.mode))
-            .collect();
-        let mut merged = base.clone();
-        for step in &mut merged.list {
-            step.mode = converted.get(base.path(step)).copied().unwrap_or(step.mode);
-        }
-        let offset = base.claims.len() as u32;
-        let new = self.list.iter().filter(|step| step.held.is_none());
-        merged.list.extend(new.map(|step| PlanStep { claim: step.claim + offset, ..*step }));
-        merged.claims.extend(self.claims.iter().cloned());
-        merged
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::tests::manager;
     use crate::{Claim, Mode, Target};
-    use hashbrown::DefaultHashBuilder;
 
-    fn steps(claims: &[(&str, Mode)], hasher: &DefaultHashBuilder) -> PlanSteps {
+    fn steps(claims: &[(&str, Mode)], manager: &Manager) -> PlanSteps {
         let claim =
             |(path, mode): &(&str, Mode)| Claim { target: path.parse().unwrap(), mode: *mode };
-        let claims = claims.iter().map(claim).collect();
-        PlanSteps::hashed(&Hierarchy::default(), claims, hasher).unwrap()
+        manager.steps(claims.iter().map(claim).collect()).unwrap()
     }
 
     fn texts(steps: &PlanSteps) -> Vec<String> {
@@ -101,7 +79,7 @@ mod tests {
     #[test]
     fn a_path_is_in_one_shard() {
         let claims = [("u1/a1/r1", Mode::Shared), ("u1/a2/r1", Mode::Shared)];
-        let steps = steps(&claims, &DefaultHashBuilder::default());
+        let steps = steps(&claims, &manager());
         assert_eq!(steps.shards().count_ones(), 1);
         assert_eq!(steps.list.len(), 5);
     }
@@ -109,9 +87,9 @@ mod tests {
     /// Otherwise two owners of the same node would not conflict.
     #[test]
     fn a_node_has_the_same_hash_in_every_plan() {
-        let hasher = DefaultHashBuilder::default();
+        let manager = manager();
         let hashes = |claims: &[(&str, Mode)]| -> HashMap<Target, u64> {
-            let steps = steps(claims, &hasher);
+            let steps = steps(claims, &manager);
             steps.list.iter().map(|step| (steps.node(step), step.slot)).collect()
         };
         let claims = ["u1", "u1/a1", "u1/a1/r1", "u2/x", "ユーザー/x", "u1/a2"]
@@ -126,20 +104,20 @@ mod tests {
 
     #[test]
     fn an_extension_converts_held_nodes_and_takes_new_ones() {
-        let hasher = DefaultHashBuilder::default();
-        let base = steps(&[("u1", Mode::Shared), ("u2/a1", Mode::Exclusive)], &hasher);
-        let claims = [("u1/a1", Mode::Exclusive), ("u2/a1", Mode::Shared)];
-        let extension = steps(&claims, &hasher).beyond(&base);
+        let manager = manager();
+        let held = [("u1", Mode::Shared), ("u2/a1", Mode::Exclusive)];
+        let added = [("u1/a1", Mode::Exclusive), ("u2/a1", Mode::Shared)];
+        let extension = steps(&added, &manager).without_held(&steps(&held, &manager));
         let expected = ["u1 shared-intent-exclusive from shared", "u1/a1 exclusive"];
         assert_eq!(texts(&extension), expected);
-        let merged = extension.merged_with(&base);
+        let both = steps(&[held, added].concat(), &manager);
         let expected = [
             "u1 shared-intent-exclusive",
             "u2 intent-exclusive",
-            "u2/a1 exclusive",
             "u1/a1 exclusive",
+            "u2/a1 exclusive",
         ];
-        assert_eq!(texts(&merged), expected);
-        assert_eq!(merged.claims.len(), 4);
+        assert_eq!(texts(&both), expected);
+        assert_eq!(both.claims.len(), 3);
     }
 }

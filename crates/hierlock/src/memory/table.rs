@@ -4,6 +4,7 @@ use super::node::{Node, Owner, Waiter};
 use super::ticket::Ticket;
 use crate::plan::{PlanStep, PlanSteps};
 use crate::{SlotMode, Target};
+use hashbrown::HashSet;
 use hashbrown::hash_table::{Entry, HashTable};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -80,7 +81,7 @@ pub(super) struct Table {
     pub(super) nodes: HashTable<NodeEntry>,
     pub(super) owners: HashTable<OwnerEntry>,
     /// The owners that wait for a node of this shard.
-    pub(super) waiting: HashTable<Owner>,
+    pub(super) waiting: HashSet<Owner>,
 }
 
 impl Table {
@@ -99,22 +100,9 @@ impl Table {
         }
     }
 
-    fn node(&self, step: &PlanStep, steps: &PlanSteps) -> Option<&Node<Arc<Ticket>>> {
+    /// Returns the node of a step, if it has a holder.
+    pub(super) fn node(&self, step: &PlanStep, steps: &PlanSteps) -> Option<&Node<Arc<Ticket>>> {
         self.nodes.find(step.slot, is_node_of(step, steps)).map(|entry| &entry.node)
-    }
-
-    /// Returns whether a holder blocks a step, and not only the waiters before it.
-    pub(super) fn is_held_against(&self, step: &PlanStep, steps: &PlanSteps) -> bool {
-        self.node(step, steps).is_some_and(|node| !node.allows(step.mode, step.held))
-    }
-
-    /// Returns the queue of a node, next first.
-    pub(super) fn queue(
-        &self,
-        step: &PlanStep,
-        steps: &PlanSteps,
-    ) -> impl Iterator<Item = &Waiter<Arc<Ticket>>> {
-        self.node(step, steps).into_iter().flat_map(Node::queue)
     }
 
     /// Adds a ticket to the queue of a node that could not be taken.
@@ -124,7 +112,7 @@ impl Table {
         let (owner, PlanStep { mode, held, .. }) = (ticket.owner, *step);
         ticket.wait();
         entry.node.enqueue(Waiter { owner, mode, held, ticket });
-        self.waiting.insert_unique(owner.hash(), owner, |owner| owner.hash());
+        self.waiting.insert(owner);
     }
 
     /// Undoes a taken step: restores the mode that was held before it.
@@ -143,7 +131,7 @@ impl Table {
 
     /// Removes a ticket from the queue of the node that it waits for. That node has a holder.
     pub(super) fn leave_queue(&mut self, step: &PlanStep, ticket: &Ticket, wakers: &mut Wakers) {
-        remove_waiting(&mut self.waiting, ticket.owner);
+        self.waiting.remove(&ticket.owner);
         if let Some(entry) = self.nodes.find_mut(step.slot, is_node_of(step, &ticket.steps)) {
             let granted = |next| grant(&mut self.waiting, next, wakers);
             entry.node.leave_queue(ticket.owner, granted);
@@ -171,15 +159,9 @@ impl Table {
     }
 }
 
-fn remove_waiting(waiting: &mut HashTable<Owner>, owner: Owner) {
-    if let Ok(entry) = waiting.find_entry(owner.hash(), |waiter| *waiter == owner) {
-        entry.remove();
-    }
-}
-
 /// Removes a granted owner from the waiting ones, and collects its waker.
-fn grant(waiting: &mut HashTable<Owner>, next: Waiter<Arc<Ticket>>, wakers: &mut Wakers) {
-    remove_waiting(waiting, next.owner);
+fn grant(waiting: &mut HashSet<Owner>, next: Waiter<Arc<Ticket>>, wakers: &mut Wakers) {
+    waiting.remove(&next.owner);
     wakers.extend(next.ticket.grant());
 }
 

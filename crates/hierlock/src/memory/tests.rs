@@ -7,7 +7,7 @@ use crate::plan::Claims;
 use crate::{Claim, Hierarchy, Mode};
 use std::sync::Arc;
 
-fn manager() -> Arc<Manager> {
+pub(super) fn manager() -> Arc<Manager> {
     Arc::new(Manager::new(Hierarchy::default()))
 }
 
@@ -43,7 +43,6 @@ mod plain {
     use crate::backend::Hold as _;
     use crate::memory::manager::ALL_SHARDS;
     use crate::memory::node::Owner;
-    use crate::memory::ticket::TicketState;
     use crate::mode::SlotMode;
     use crate::target::Target;
     use proptest::prelude::*;
@@ -86,7 +85,7 @@ mod plain {
                     }
                 }
                 for waiter in entry.node.queue() {
-                    assert_eq!(waiter.ticket.state(), TicketState::Waiting);
+                    assert!(waiter.ticket.waits_at().is_some());
                     assert!(waits.contains(&(node.clone(), waiter.owner)), "{node} {waiter:?}");
                 }
             }

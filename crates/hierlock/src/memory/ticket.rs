@@ -53,13 +53,12 @@ impl Ticket {
         Self { owner, kind, name, since: Instant::now(), steps, progress, waker }
     }
 
-    /// Returns the complete ticket of an owner after an extension: the steps of both.
-    pub(super) fn merged(&self, extension: &Ticket) -> Self {
-        let steps = extension.steps.merged_with(&self.steps);
+    /// Returns the ticket of the same owner after an extension: complete, with the steps of both.
+    pub(super) fn extended(&self, steps: PlanSteps) -> Self {
         let taken = steps.list.len();
-        let merged = Self::new(self.owner, self.kind, self.name.clone(), steps);
-        merged.set(taken, TicketState::Active);
-        Self { since: self.since, ..merged }
+        let extended = Self::new(self.owner, self.kind, self.name.clone(), steps);
+        extended.set(taken, TicketState::Active);
+        Self { since: self.since, ..extended }
     }
 
     pub(super) fn set(&self, taken: usize, state: TicketState) {
@@ -83,11 +82,6 @@ impl Ticket {
 
     pub(super) fn taken(&self) -> usize {
         self.get().0
-    }
-
-    #[cfg(all(test, not(feature = "model")))]
-    pub(super) fn state(&self) -> TicketState {
-        self.get().1
     }
 
     pub(super) fn modes(&self) -> impl Iterator<Item = (Target, SlotMode)> {

@@ -206,7 +206,7 @@ impl Request<&Hierlock<SqlBackend>> {
 
 impl From<Guard<SqlHold>> for Guard {
     fn from(guard: Guard<SqlHold>) -> Self {
-        Guard::new(guard.hold.into())
+        Guard { hold: guard.hold.into() }
     }
 }
 
