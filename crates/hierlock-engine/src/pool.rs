@@ -324,8 +324,8 @@ impl Pool {
         }
         // Not BEGIN: with `sql_mode=ORACLE` of MariaDB it begins a block.
         other.run("START TRANSACTION").await?;
-        let (busy, ours) = (other.query_pid().await?, session.query_pid().await?);
-        let is_pooled = busy != other.id.pid || ours != session.id.pid;
+        let (busy, ours) = (other.as_ref().query_id().await?, session.as_ref().query_id().await?);
+        let is_pooled = busy.pid != other.id.pid || ours.pid != session.id.pid;
         other.run("ROLLBACK").await?;
         *self.control.lock().await = Some(other);
         Ok(is_pooled)
