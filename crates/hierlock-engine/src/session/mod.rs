@@ -301,7 +301,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if let Some(owner) = self.owner.take() {
-            owner.abandon(self.dialect, self.id);
+            owner.abandon(self.id);
         }
     }
 }
