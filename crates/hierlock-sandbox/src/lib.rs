@@ -97,11 +97,9 @@ impl Sandbox {
     /// Like [`start`](Self::start), with further options on the server's command line. Options for the initialization
     /// of the data directory (`--lower-case-table-names` of MySQL) are passed there too.
     pub fn start_with(engine: Engine, options: &[&str]) -> Result<Self> {
-        let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
-        let has_ended = |error: &Error| matches!(error, Error::Ended { .. });
-        retry(has_ended, || {
-            Self::launch(&Launch { options: options.clone(), ..Launch::new(engine) })
-        })
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        let launch = Launch { options, ..Launch::new(engine) };
+        retry(|error| matches!(error, Error::Ended { .. }), || Self::launch(&launch))
     }
 
     /// Like [`start`](Self::start), for a test. Returns None with a message if the engine is not installed, except in

@@ -95,9 +95,9 @@ fn start_all(
     std::thread::scope(|scope| {
         let start = &start;
         let threads: Vec<_> = (0..count).map(|number| scope.spawn(move || start(number))).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Sandbox>>| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        threads.into_iter().map(join).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
     })
 }
