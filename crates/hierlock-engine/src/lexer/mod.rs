@@ -98,7 +98,7 @@ impl Tokens<'_> {
             return Some((TokenKind::Comment, length, OpenToken::Nothing));
         }
         let (mark, open) = opening(self.driver, text, before)?;
-        let (kind, (length, open)) = (open.kind(), open.close(self.driver, &text[mark..]));
+        let (kind, length, open) = open.close(self.driver, &text[mark..]);
         Some((kind, mark + length, open))
     }
 }
@@ -117,10 +117,7 @@ impl<'a> Iterator for Tokens<'a> {
                 let at = rest.char_indices().map(|(at, _)| at).skip(1).find(ends);
                 (TokenKind::Code, at.unwrap_or(rest.len()), OpenToken::Nothing)
             }),
-            open => {
-                let (kind, (length, open)) = (open.kind(), open.close(self.driver, rest));
-                (kind, length, open)
-            }
+            open => open.close(self.driver, rest),
         };
         self.from += length;
         self.open = open;

@@ -40,26 +40,26 @@ impl OpenToken {
         }
     }
 
-    pub(super) fn kind(&self) -> TokenKind {
-        match self {
-            OpenToken::Nothing => TokenKind::Code,
-            OpenToken::Quote { .. } | OpenToken::DollarQuote { .. } => TokenKind::Quoted,
-            OpenToken::Comment { .. } => TokenKind::Comment,
-        }
-    }
-
-    /// Returns the number of bytes of the text that belong to the token, including the closing mark, and what is open
-    /// after it.
-    pub(super) fn close(mut self, driver: Option<Driver>, text: &str) -> (usize, OpenToken) {
-        let end = match &mut self {
-            OpenToken::Nothing => Some(0),
+    /// Returns the kind of the token, the number of bytes of the text that belong to it, including the closing mark, and
+    /// what is open after it.
+    pub(super) fn close(
+        mut self,
+        driver: Option<Driver>,
+        text: &str,
+    ) -> (TokenKind, usize, OpenToken) {
+        let (kind, end) = match &mut self {
+            OpenToken::Nothing => (TokenKind::Code, Some(0)),
             OpenToken::Quote { close, backslash_escapes } => {
-                quote_end(text, *close, *backslash_escapes)
+                (TokenKind::Quoted, quote_end(text, *close, *backslash_escapes))
             }
-            OpenToken::DollarQuote { tag } => text.find(tag.as_str()).map(|at| at + tag.len()),
-            OpenToken::Comment { depth } => block_comment_end(driver, text, depth),
+            OpenToken::DollarQuote { tag } => {
+                (TokenKind::Quoted, text.find(tag.as_str()).map(|at| at + tag.len()))
+            }
+            OpenToken::Comment { depth } => {
+                (TokenKind::Comment, block_comment_end(driver, text, depth))
+            }
         };
-        end.map_or((text.len(), self), |end| (end, OpenToken::Nothing))
+        end.map_or((kind, text.len(), self), |end| (kind, end, OpenToken::Nothing))
     }
 }
 
