@@ -242,11 +242,6 @@ impl Session {
         self.as_ref().run(sql).await
     }
 
-    /// Like [`run`](Self::run). Returns the number of affected rows.
-    pub async fn affected(&mut self, sql: &str) -> Result<u64, sqlx::Error> {
-        self.as_ref().affected(sql).await
-    }
-
     /// Runs a query that does not wait for locks.
     pub async fn rows(&mut self, sql: &str) -> Result<Vec<TextRow>, sqlx::Error> {
         self.as_ref().rows(sql).await
