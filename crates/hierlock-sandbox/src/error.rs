@@ -39,7 +39,7 @@ pub enum Error {
     },
     /// A command that prepares a server or its cluster failed.
     #[error("`{command}` failed; its output:\n{output}")]
-    Step {
+    CommandFailed {
         /// The command.
         command: String,
         /// Its output.

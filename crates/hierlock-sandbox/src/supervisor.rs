@@ -121,7 +121,7 @@ pub(crate) fn run(mut command: Command, input: &str) -> Result<String> {
     let texts =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     let command = command.get_program().to_string_lossy().into_owned();
-    Err(Error::Step { command, output: texts.concat().trim().to_owned() })
+    Err(Error::CommandFailed { command, output: texts.concat().trim().to_owned() })
 }
 
 /// The user id of the server process; None for the current user.

@@ -62,7 +62,7 @@ impl SandboxCluster {
         };
         // A member of a group opens a second port when it joins. If that port is taken, the statement fails.
         let is_retryable =
-            |error: &Error| matches!(error, Error::Ended { .. } | Error::Step { .. });
+            |error: &Error| matches!(error, Error::Ended { .. } | Error::CommandFailed { .. });
         let servers = retry(is_retryable, || start(topology, servers))?;
         Ok(Self { topology, servers })
     }
