@@ -4,7 +4,7 @@
 //! after the other, so sessions that cannot be ended use at most one more connection.
 
 use crate::pool::Pool;
-use crate::{Dialect, ServerError, SessionId};
+use crate::{ServerError, SessionId};
 use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub struct AbandonedSessions(watch::Sender<AbandonedState>);
 
 #[derive(Debug, Default)]
 struct AbandonedState {
-    sessions: Vec<(Dialect, SessionId)>,
+    sessions: Vec<SessionId>,
     has_task: bool,
     is_refused: bool,
 }
@@ -45,7 +45,7 @@ impl AbandonedSessions {
     }
 
     /// Returns the first session. If there is none, marks the task as finished.
-    fn first(&self) -> Option<(Dialect, SessionId)> {
+    fn first(&self) -> Option<SessionId> {
         let mut first = None;
         self.0.send_modify(|pending| {
             first = pending.sessions.first().copied();
@@ -64,7 +64,7 @@ pub(crate) struct SessionOwner {
 
 impl SessionOwner {
     /// Ends a session on the server as soon as the server can be reached, while the pool exists.
-    pub(crate) fn abandon(&self, dialect: Dialect, id: SessionId) {
+    pub(crate) fn abandon(&self, id: SessionId) {
         // On a Unix socket the kernel closes the connection, and the server notices.
         if id.identity.is_none() {
             return;
@@ -73,7 +73,7 @@ impl SessionOwner {
         let Some(pool) = self.pool.upgrade() else { return };
         let mut needs_task = false;
         pool.abandoned.0.send_modify(|pending| {
-            pending.sessions.push((dialect, id));
+            pending.sessions.push(id);
             pending.is_refused = false;
             needs_task = !std::mem::replace(&mut pending.has_task, true);
         });
@@ -105,8 +105,8 @@ impl EndTask {
     async fn run(mut self, mut pool: Arc<Pool>) {
         let (mut pause, mut refusals) = (FIRST_RETRY_PAUSE, 0);
         let mut pending = pool.abandoned.0.subscribe();
-        while let Some((dialect, id)) = pool.abandoned.first() {
-            match pool.terminate(dialect, id).await {
+        while let Some(id) = pool.abandoned.first() {
+            match pool.terminate(id).await {
                 // The server was not reached or did not respond.
                 Err(error) if error.is_no_connection() || error.is_connection_lost() => {
                     tracing::debug!(%error, pid = id.pid, "a lost session could not be ended yet");

@@ -39,8 +39,8 @@ pub enum LockWaitPolicy {
 /// The error of a text that cannot be the name of a table or column.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not a name of a table or column; it has 1 to 64 characters, and that of a table a dot only behind its \
-     schema"
+    "`{0}` is not a name of a table or column; a name has 1 to 64 characters, and a dot in the name of a table separates \
+     the schema from it"
 )]
 pub struct InvalidName(pub String);
 

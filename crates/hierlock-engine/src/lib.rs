@@ -6,7 +6,7 @@
 //!                       Pool: idle sessions, ──┘
 //!                       the control session for queries and cancels, the abandoned sessions
 //!
-//!   ConnectionRef ──► Row, Value          errors/: ErrorClass       lexer: strings, identifiers, comments
+//!   ConnectionRef ──► Row, Value          errors: ErrorClass        lexer: strings, identifiers, comments
 //!     a borrowed connection               one table per engine      one for all engines
 //!
 //!   Connection, ListeningConnection       introspection: sessions, lock waits, locks and deadlocks, by pid

@@ -40,7 +40,7 @@ fn advice(code: &str) -> &'static str {
     match code {
         // invalid_schema_name
         "3F000" => {
-            "; no schema of the search_path is there: name one that is, with ?options[search_path]=public in the URL, or \
+            "; no schema of the search_path exists; name one that does, with ?options[search_path]=public in the URL, or \
              ALTER ROLE … SET search_path"
         }
         // too_many_connections

@@ -6,7 +6,7 @@ use crate::row::TextRow;
 use crate::session::settings::{Purpose, SessionSettings};
 use crate::session::{Session, SessionId, unix_seconds};
 use crate::tasks::task_tracker;
-use crate::{Dialect, ServerAddress, ServerError, sessions, timed_out};
+use crate::{ServerAddress, ServerError, sessions, timed_out};
 use std::io;
 use std::pin::pin;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
@@ -137,9 +137,9 @@ impl Pool {
     }
 
     /// Ends a session of this server that does not belong to the pool.
-    pub fn abandon(&self, dialect: Dialect, id: SessionId) {
+    pub fn abandon(&self, id: SessionId) {
         if Handle::try_current().is_ok() {
-            self.owner().abandon(dialect, id);
+            self.owner().abandon(id);
         }
     }
 
@@ -235,15 +235,15 @@ impl Pool {
     }
 
     /// Cancels the running statement of a session.
-    pub async fn cancel(&self, dialect: Dialect, pid: i64) -> Result<(), ServerError> {
-        self.ask_control(&sessions::cancel(dialect, pid)).await.map(|_| ())
+    pub async fn cancel(&self, pid: i64) -> Result<(), ServerError> {
+        self.ask_control(&sessions::cancel(self.address.dialect(), pid)).await.map(|_| ())
     }
 
     /// Ends a session if it is the one that `id` identifies. Usually it has ended when this returns.
-    pub async fn terminate(&self, dialect: Dialect, id: SessionId) -> Result<(), ServerError> {
-        let identity = sessions::identity_of(dialect, id.pid);
+    pub async fn terminate(&self, id: SessionId) -> Result<(), ServerError> {
+        let identity = sessions::identity_of(self.address.dialect(), id.pid);
         if id.matches(&self.ask_control(&identity).await?) {
-            self.ask_control(&sessions::terminate(dialect, id.pid)).await?;
+            self.ask_control(&sessions::terminate(self.address.dialect(), id.pid)).await?;
             for _ in 0..TERMINATE_CHECKS {
                 if !id.matches(&self.ask_control(&identity).await?) {
                     break;
@@ -255,8 +255,8 @@ impl Pool {
     }
 
     /// Returns the current session with this process id; None if there is none that the account may see.
-    pub async fn find(&self, dialect: Dialect, pid: i64) -> Result<Option<SessionId>, ServerError> {
-        let rows = self.ask_control(&sessions::identity_of(dialect, pid)).await?;
+    pub async fn find(&self, pid: i64) -> Result<Option<SessionId>, ServerError> {
+        let rows = self.ask_control(&sessions::identity_of(self.address.dialect(), pid)).await?;
         Ok(rows.first().map(|row| SessionId::of(pid, &row[0])))
     }
 
@@ -280,8 +280,8 @@ impl Pool {
     }
 
     /// Returns whether a session runs no statement; None if there is no such session that the account may see.
-    pub async fn is_idle(&self, dialect: Dialect, pid: i64) -> Result<Option<bool>, ServerError> {
-        let rows = self.ask_control(&sessions::is_idle(dialect, pid)).await?;
+    pub async fn is_idle(&self, pid: i64) -> Result<Option<bool>, ServerError> {
+        let rows = self.ask_control(&sessions::is_idle(self.address.dialect(), pid)).await?;
         Ok(rows.first().map(|row| row[0] == "1"))
     }
 
@@ -293,7 +293,6 @@ impl Pool {
     /// As `statement`.
     pub async fn await_statement<T>(
         &self,
-        dialect: Dialect,
         id: SessionId,
         statement: impl Future<Output = sqlx::Result<T>>,
     ) -> sqlx::Result<T> {
@@ -303,7 +302,7 @@ impl Pool {
             if let Ok(answer) = timeout(limit, statement.as_mut()).await {
                 return answer;
             }
-            match self.is_idle(dialect, id.pid).await {
+            match self.is_idle(id.pid).await {
                 Ok(Some(false)) => {}
                 Err(_) if !self.is_silent() => {}
                 _ => {
@@ -324,8 +323,8 @@ impl Pool {
         }
         // Not BEGIN: with `sql_mode=ORACLE` of MariaDB it begins a block.
         other.run("START TRANSACTION").await?;
-        let (busy, ours) = (other.query_pid().await?, session.query_pid().await?);
-        let is_pooled = busy != other.id.pid || ours != session.id.pid;
+        let (busy, ours) = (other.as_ref().query_id().await?, session.as_ref().query_id().await?);
+        let is_pooled = busy.pid != other.id.pid || ours.pid != session.id.pid;
         other.run("ROLLBACK").await?;
         *self.control.lock().await = Some(other);
         Ok(is_pooled)
@@ -403,16 +402,16 @@ mod tests {
         let Some(server) = Server::for_tests(engine) else { return };
         let pool = pool_on(&server);
         let (mut session, other) = (pool.connect().await.unwrap(), pool.connect().await.unwrap());
-        let (dialect, id) = (session.dialect, session.id);
+        let id = session.id;
         assert!(id.identity.is_some() && id.identity != other.id.identity);
         let of_other = SessionId { identity: other.id.identity, ..id };
-        pool.terminate(dialect, of_other).await.unwrap();
+        pool.terminate(of_other).await.unwrap();
         session.ping().await.unwrap();
-        pool.terminate(dialect, id).await.unwrap();
+        pool.terminate(id).await.unwrap();
         let ends = async { while session.ping().await.is_ok() {} };
         timeout(TEST_LIMIT, ends).await.expect("the session did not end within the limit");
         // The session does not exist any more.
-        pool.terminate(dialect, id).await.unwrap();
+        pool.terminate(id).await.unwrap();
     }
 
     /// A transaction that is left open would keep its locks for the next user of the session.
@@ -420,7 +419,7 @@ mod tests {
         let Some(server) = Server::for_tests(engine) else { return };
         let pool = pool_on(&server);
         let mut session = pool.connect().await.unwrap();
-        let (dialect, id) = (session.dialect, session.id);
+        let id = session.id;
         session.run("START TRANSACTION").await.unwrap();
         session.roll_back().await.unwrap();
         pool.give_back(session);
@@ -430,10 +429,7 @@ mod tests {
         pool.give_back(session);
         assert!(pool.take_idle().is_none(), "a session in a transaction was kept");
         timeout(TEST_LIMIT, pool.abandoned.wait_until_ended()).await.unwrap();
-        assert_eq!(
-            pool.is_idle(dialect, id.pid).await.unwrap(),
-            None,
-            "the abandoned session still exists"
-        );
+        let is_idle = pool.is_idle(id.pid).await.unwrap();
+        assert_eq!(is_idle, None, "the abandoned session still exists");
     }
 }

@@ -6,10 +6,8 @@ use crate::checks::{CONNECT_CHECKS, Finding, READ_ONLY, ServerFacts, Severity};
 /// Whether hierlock can lock on a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Suitability {
-    /// It can.
-    Fit,
-    /// It can under conditions that the user has to confirm: the warnings.
-    Doubtful(Vec<String>),
+    /// It can. Each warning is a condition that the user has to confirm.
+    Usable(Vec<String>),
     /// It cannot, for this reason.
     Unusable(String),
 }
@@ -35,11 +33,10 @@ impl Suitability {
         let reasons = |severity| {
             findings.iter().filter(move |finding| finding.severity == severity).map(Finding::reason)
         };
-        if let Some(why) = reasons(Severity::Problem).next() {
-            return Suitability::Unusable(why);
+        match reasons(Severity::Problem).next() {
+            Some(why) => Suitability::Unusable(why),
+            None => Suitability::Usable(reasons(Severity::Warning).collect()),
         }
-        let doubts: Vec<String> = reasons(Severity::Warning).collect();
-        if doubts.is_empty() { Suitability::Fit } else { Suitability::Doubtful(doubts) }
     }
 }
 
@@ -57,14 +54,15 @@ mod tests {
     #[test]
     fn the_most_severe_finding_decides() {
         let mysql = |version| facts(Dialect::Mysql, version);
-        assert_eq!(Suitability::of(&mysql("8.4.0")), Suitability::Fit);
-        assert_eq!(Suitability::of(&facts(Dialect::Postgres, "150001")), Suitability::Fit);
+        for facts in [mysql("8.4.0"), facts(Dialect::Postgres, "150001")] {
+            assert_eq!(Suitability::of(&facts), Suitability::Usable(Vec::new()));
+        }
         let cluster =
             Some(Cluster::Group { members: 3, primaries: 3, unreachable: 0, primary: None });
-        let doubtful = Suitability::of(&ServerFacts { cluster: cluster.clone(), ..mysql("8.4.0") });
+        let several = Suitability::of(&ServerFacts { cluster: cluster.clone(), ..mysql("8.4.0") });
         assert!(
-            matches!(&doubtful, Suitability::Doubtful(why) if why[0].contains("3 primaries")),
-            "{doubtful:?}"
+            matches!(&several, Suitability::Usable(why) if why[0].contains("3 primaries")),
+            "{several:?}"
         );
         let mut rolls_back = facts(Dialect::Mariadb, "10.11.1-MariaDB");
         rolls_back.settings.set("innodb_rollback_on_timeout", "1");
@@ -78,11 +76,9 @@ mod tests {
             (facts(Dialect::Postgres, "120001"), "13 or newer"),
             (rolls_back, "innodb_rollback_on_timeout"),
         ] {
-            let unfit = Suitability::of(&facts);
-            assert!(
-                matches!(&unfit, Suitability::Unusable(why) if why.contains(part)),
-                "{unfit:?}"
-            );
+            let result = Suitability::of(&facts);
+            let is_refused = matches!(&result, Suitability::Unusable(why) if why.contains(part));
+            assert!(is_refused, "{result:?}");
         }
     }
 }

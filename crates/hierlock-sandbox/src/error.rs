@@ -39,7 +39,7 @@ pub enum Error {
     },
     /// A command that prepares a server or its cluster failed.
     #[error("`{command}` failed; its output:\n{output}")]
-    Step {
+    CommandFailed {
         /// The command.
         command: String,
         /// Its output.
@@ -54,7 +54,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A variable of the environment does not contain a valid address.
-    #[error("{variable} is not a server: {why}")]
+    #[error("{variable} does not name a server: {why}")]
     Environment {
         /// The name of the variable.
         variable: &'static str,
@@ -67,15 +67,6 @@ impl Error {
     /// Returns a function that adds the attempted operation to an error of the operating system.
     pub(crate) fn io(doing: &'static str) -> impl Fn(io::Error) -> Self + Copy {
         move |source| Error::Io { doing, source }
-    }
-
-    pub(crate) fn missing_client(engine: Engine) -> Self {
-        let missing = match engine {
-            Engine::Mysql => "the client program mysql",
-            Engine::Mariadb => "the client program mariadb",
-            Engine::Postgres => "the client program psql",
-        };
-        Error::Missing { engine, missing }
     }
 
     /// Returns whether the engine, or a part of it, is not installed.

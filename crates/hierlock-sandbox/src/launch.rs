@@ -21,7 +21,7 @@ pub(crate) struct Launch {
 pub(crate) enum DataSource {
     /// A new data directory.
     New,
-    /// MySQL and MariaDB: a copy of a data directory that no server uses.
+    /// MySQL and MariaDB: a copy of the data of a [template](data_template).
     CopyOf(PathBuf),
     /// PostgreSQL: a base backup of the running server at this port. The new server becomes its standby.
     BackupOf(u16),
@@ -40,28 +40,16 @@ impl Launch {
         let user = installation.user();
         supervisor::change_owner(user, directory.path())?;
         let mut prepare = installation.prepare(directory.path(), self)?;
-        supervisor::run(&mut prepare, user, directory.path())?;
+        supervisor::run_as(user, prepare.current_dir(directory.path()));
+        supervisor::run(prepare, "")?;
         Ok(directory)
     }
 }
 
-/// A data directory of MySQL or MariaDB that is initialized once and copied for each server. A copy takes a tenth of
-/// the time.
-pub(crate) struct DataTemplate(TempDir);
-
-impl DataTemplate {
-    pub(crate) fn new(engine: Engine) -> Result<Self> {
-        let directory = Launch::new(engine).prepare(&*installation::find(engine)?)?;
-        // MySQL: the file contains the UUID of a server. Without it each server generates its own when it starts.
-        let _ = std::fs::remove_file(directory.path().join("data/auto.cnf"));
-        Ok(Self(directory))
-    }
-
-    pub(crate) fn data(&self) -> PathBuf {
-        self.0.path().join("data")
-    }
-
-    pub(crate) fn copy(&self) -> DataSource {
-        DataSource::CopyOf(self.data())
-    }
+/// Initializes a data directory of MySQL or MariaDB. Copying it for each server takes a tenth of the time.
+pub(crate) fn data_template(engine: Engine) -> Result<TempDir> {
+    let directory = Launch::new(engine).prepare(&*installation::find(engine)?)?;
+    // MySQL: the file contains the UUID of a server. Without it each server generates its own when it starts.
+    let _ = std::fs::remove_file(directory.path().join("data/auto.cnf"));
+    Ok(directory)
 }

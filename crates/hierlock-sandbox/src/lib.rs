@@ -97,11 +97,9 @@ impl Sandbox {
     /// Like [`start`](Self::start), with further options on the server's command line. Options for the initialization
     /// of the data directory (`--lower-case-table-names` of MySQL) are passed there too.
     pub fn start_with(engine: Engine, options: &[&str]) -> Result<Self> {
-        let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
-        let has_ended = |error: &Error| matches!(error, Error::Ended { .. });
-        retry(has_ended, || {
-            Self::launch(&Launch { options: options.clone(), ..Launch::new(engine) })
-        })
+        let options = options.iter().map(|&option| option.to_owned()).collect();
+        let launch = Launch { options, ..Launch::new(engine) };
+        retry(|error| matches!(error, Error::Ended { .. }), || Self::launch(&launch))
     }
 
     /// Like [`start`](Self::start), for a test. Returns None with a message if the engine is not installed, except in
@@ -127,16 +125,16 @@ impl Sandbox {
         serve.args(&launch.options);
         let supervisor = Supervisor::start(serve, installation.user(), directory)?;
         let sandbox = Self { engine, port, url: installation.url(port), supervisor };
-        sandbox.until_ready(&*installation)?;
+        sandbox.wait_until_ready(&*installation)?;
         Ok(sandbox)
     }
 
-    fn until_ready(&self, installation: &dyn Installation) -> Result<()> {
-        self.until(|| Ok(installation.is_ready(self.port, self.directory())))
+    fn wait_until_ready(&self, installation: &dyn Installation) -> Result<()> {
+        self.wait_until(|| Ok(installation.is_ready(self.port, self.directory())))
     }
 
     /// Waits until a condition is met. Fails if the server ends, or after [`READY_LIMIT`].
-    fn until(&self, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
+    fn wait_until(&self, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
         let begun = Instant::now();
         while !condition()? {
             if self.supervisor.has_ended() {
@@ -149,8 +147,7 @@ impl Sandbox {
 
     /// Runs statements with the client program, and returns its output.
     fn run_sql(&self, sql: &str) -> Result<String> {
-        let client = self.client().ok_or_else(|| Error::missing_client(self.engine))?;
-        supervisor::run_with_input(client, sql)
+        supervisor::run(self.client()?, sql)
     }
 
     /// Waits for [`READY_CHECK_PAUSE`]. Fails after [`READY_LIMIT`].
@@ -174,7 +171,7 @@ impl Sandbox {
                 self.pause(begun)?;
             }
             self.supervisor.start_again()?;
-            match self.until_ready(&*installation) {
+            match self.wait_until_ready(&*installation) {
                 // Child processes of the killed server may still hold its files or its port.
                 Err(Error::Ended { .. }) if begun.elapsed() < READY_LIMIT => {}
                 other => return other,
@@ -192,10 +189,10 @@ impl Sandbox {
         &self.url
     }
 
-    /// Returns the client program of the package (`mysql`, `mariadb`, `psql`), which reads SQL from standard input;
-    /// None if it is not installed.
-    pub fn client(&self) -> Option<std::process::Command> {
-        installation::find(self.engine).ok()?.client(self.port)
+    /// Returns the client program of the package (`mysql`, `mariadb`, `psql`), which reads SQL from standard input. Fails
+    /// if it is not installed.
+    pub fn client(&self) -> Result<std::process::Command> {
+        installation::find(self.engine)?.client(self.port)
     }
 
     /// Returns the directory of the server's files, including its socket.

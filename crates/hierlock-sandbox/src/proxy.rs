@@ -45,7 +45,7 @@ pub enum FaultTrigger {
     /// The request after this many others.
     After(usize),
     /// The next request that contains this text.
-    Says(&'static str),
+    Contains(&'static str),
     /// The next request that ends with this text.
     EndsWith(&'static str),
 }
@@ -119,7 +119,7 @@ impl Network {
                 *left -= 1;
                 false
             }
-            FaultTrigger::Says(words) => {
+            FaultTrigger::Contains(words) => {
                 request.windows(words.len()).any(|part| part == words.as_bytes())
             }
             // A text of PostgreSQL's protocol ends with a zero byte.
@@ -131,8 +131,8 @@ impl Network {
         is_met.then(|| *injected = None).map(|()| fault)
     }
 
-    async fn wait_for_mode(&self, is_it: impl FnMut(&NetworkMode) -> bool) -> Option<NetworkMode> {
-        self.mode.subscribe().wait_for(is_it).await.ok().map(|mode| *mode)
+    async fn wait_for_mode(&self, is_met: impl FnMut(&NetworkMode) -> bool) -> Option<NetworkMode> {
+        self.mode.subscribe().wait_for(is_met).await.ok().map(|mode| *mode)
     }
 }
 
@@ -146,7 +146,7 @@ pub struct Proxy {
 
 impl Proxy {
     /// Starts a proxy in front of the database of a URL.
-    pub async fn before(url: &str) -> Self {
+    pub async fn start(url: &str) -> Self {
         let (login, rest) = url.rsplit_once('@').unwrap();
         let (server, rest) = rest.split_once('/').unwrap();
         let server = server.to_owned();
@@ -243,7 +243,7 @@ struct ProxyConnection {
     number: usize,
     network: Arc<Network>,
     /// Whether the client was the last to send.
-    client_speaks: AtomicBool,
+    client_sent_last: AtomicBool,
     fault: OnceLock<Fault>,
 }
 
@@ -254,7 +254,7 @@ impl ProxyConnection {
         round_trips.push(0);
         drop(round_trips);
         network.open_clients.send_if_modified(|open| open.insert(number));
-        Self { number, network, client_speaks: AtomicBool::new(false), fault: OnceLock::new() }
+        Self { number, network, client_sent_last: AtomicBool::new(false), fault: OnceLock::new() }
     }
 
     fn stalls(&self, mode: NetworkMode) -> bool {
@@ -287,7 +287,7 @@ impl ProxyConnection {
         let (hung_up, broken) = (Notify::new(), Notify::new());
         let is_broken = || self.fault.get().is_some_and(|fault| fault.breaks_connection());
         let to_server = |request: &[u8]| {
-            if !self.client_speaks.swap(true, Ordering::SeqCst) {
+            if !self.client_sent_last.swap(true, Ordering::SeqCst) {
                 self.network.round_trips.lock().unwrap()[self.number] += 1;
             }
             let Some(fault) = self.network.fault(request) else { return Delivery::Now };
@@ -303,7 +303,7 @@ impl ProxyConnection {
             }
         };
         let to_client = |_: &[u8]| {
-            self.client_speaks.store(false, Ordering::SeqCst);
+            self.client_sent_last.store(false, Ordering::SeqCst);
             match self.fault.get() {
                 None | Some(Fault::SplitBytes) => Delivery::Now,
                 Some(Fault::LoseAnswers) => Delivery::Lost,

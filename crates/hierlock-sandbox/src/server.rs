@@ -26,7 +26,7 @@ impl Server {
     /// As for [`Sandbox::start`], and for an invalid variable.
     pub fn get(engine: Engine) -> Result<Self> {
         match url_from_environment(engine, |name| std::env::var(name).ok())? {
-            Some(url) => Ok(Server::External { engine, url: url.into() }),
+            Some(url) => Ok(Server::External { engine, url }),
             None => Sandbox::start(engine).map(Server::Sandbox),
         }
     }
@@ -73,7 +73,7 @@ pub(crate) fn or_skip<T>(result: Result<T>) -> Option<T> {
 fn url_from_environment(
     engine: Engine,
     variable: impl Fn(&str) -> Option<String>,
-) -> Result<Option<String>> {
+) -> Result<Option<ServerUrl>> {
     let own = match engine {
         Engine::Mysql => "HIERLOCK_MYSQL_URL",
         Engine::Mariadb => "HIERLOCK_MARIADB_URL",
@@ -83,12 +83,11 @@ fn url_from_environment(
     let (variable, url, why) = if let Some(url) = set(own) {
         let why =
             format!("its value is not a URL; write {engine}://user:password@host:port/database");
-        (own, Some(url).filter(|url| url.contains("://")), why)
+        (own, url.contains("://").then(|| ServerUrl::new(url)), why)
     } else if let Some(dsn) = set("MYSQL_DSN").filter(|_| engine == Engine::Mysql) {
         let why = "its value is neither a URL nor a DSN; write mysql://user:pw@127.0.0.1:3306/database or \
                    user:pw@tcp(127.0.0.1:3306)/database";
-        let url = ServerUrl::from_dsn(&dsn).map(|url| url.expose().to_owned());
-        ("MYSQL_DSN", url, why.to_owned())
+        ("MYSQL_DSN", ServerUrl::from_dsn(&dsn), why.to_owned())
     } else {
         return Ok(None);
     };
@@ -99,7 +98,7 @@ fn url_from_environment(
 mod tests {
     use super::*;
 
-    fn url_from(engine: Engine, variables: &[(&str, &str)]) -> Result<Option<String>> {
+    fn url_from(engine: Engine, variables: &[(&str, &str)]) -> Result<Option<ServerUrl>> {
         url_from_environment(engine, |name| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string())
         })
@@ -110,9 +109,9 @@ mod tests {
         let dsn = ("MYSQL_DSN", "root:pw@tcp(127.0.0.1:3306)/mgl_test");
         let own = ("HIERLOCK_MYSQL_URL", "mysql://a@b/c");
         let url = |engine, variables: &[_]| url_from(engine, variables).unwrap();
-        assert_eq!(url(Engine::Mysql, &[dsn, own]).as_deref(), Some("mysql://a@b/c"));
+        assert_eq!(url(Engine::Mysql, &[dsn, own]), Some("mysql://a@b/c".into()));
         let from_dsn = url(Engine::Mysql, &[dsn, ("HIERLOCK_MYSQL_URL", "")]);
-        assert_eq!(from_dsn.as_deref(), Some("mysql://root:pw@127.0.0.1:3306/mgl_test"));
+        assert_eq!(from_dsn, Some("mysql://root:pw@127.0.0.1:3306/mgl_test".into()));
         assert_eq!(url(Engine::Mariadb, &[dsn, own]), None);
         assert_eq!(url(Engine::Postgres, &[]), None);
     }

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use tempfile::TempDir;
 
 /// `$1` is the directory, the other arguments are the server's command. The log is a file in the directory.
@@ -104,36 +104,24 @@ impl Drop for Supervisor {
     }
 }
 
-/// Runs a command and waits for its end.
-pub(crate) fn run(command: &mut Command, user: User, directory: &Path) -> Result<()> {
-    run_as(user, command);
-    let output = command.current_dir(directory).stdin(Stdio::null()).output();
-    let output = output.map_err(Error::io("prepare the server"))?;
-    output_text(command, output).map(drop)
-}
-
-/// Runs a program with `input` on its standard input. Waits for its end and returns its standard output.
-pub(crate) fn run_with_input(mut command: Command, input: &str) -> Result<String> {
-    let failed = Error::io("run a client program");
+/// Runs a program with `input` on its standard input, and waits for its end. Returns its standard output; if it was not
+/// successful, fails with all output.
+pub(crate) fn run(mut command: Command, input: &str) -> Result<String> {
+    let failed = Error::io("run a program of the server");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut client = command.spawn().map_err(failed)?;
-    if let Some(mut pipe) = client.stdin.take() {
+    let mut program = command.spawn().map_err(failed)?;
+    if let Some(mut pipe) = program.stdin.take() {
         // If the program ends early, its output contains the reason.
         let _ = pipe.write_all(input.as_bytes());
     }
-    let output = client.wait_with_output().map_err(failed)?;
-    output_text(&command, output)
-}
-
-/// Returns the standard output of a successful program. Fails with all output of another.
-fn output_text(command: &Command, output: Output) -> Result<String> {
+    let output = program.wait_with_output().map_err(failed)?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let texts =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     let command = command.get_program().to_string_lossy().into_owned();
-    Err(Error::Step { command, output: texts.concat().trim().to_owned() })
+    Err(Error::CommandFailed { command, output: texts.concat().trim().to_owned() })
 }
 
 /// The user id of the server process; None for the current user.
@@ -145,7 +133,7 @@ pub(crate) fn never_root() -> User {
     nix::unistd::getuid().is_root().then_some(NOBODY)
 }
 
-fn run_as(user: User, command: &mut Command) {
+pub(crate) fn run_as(user: User, command: &mut Command) {
     if let Some(user) = user {
         command.uid(user).gid(user);
     }

@@ -75,7 +75,7 @@ impl PendingKill {
         };
         let (dialect, address) = (inspector.dialect(), inspector.address().clone());
         let pool = Pool::new(address, PoolSettings::default());
-        let found = pool.find(dialect, pid).await.map_err(CommandError::unavailable)?;
+        let found = pool.find(pid).await.map_err(CommandError::unavailable)?;
         let id = found.ok_or_else(|| {
             let server = &snapshot.server;
             let message =
@@ -153,12 +153,12 @@ impl PendingKill {
     }
 
     async fn is_gone(&self) -> Result<bool, CommandError> {
-        let found = self.pool.find(self.dialect, self.id.pid).await;
+        let found = self.pool.find(self.id.pid).await;
         Ok(found.map_err(CommandError::unavailable)? != Some(self.id))
     }
 
     async fn terminate(&self) -> Result<(), CommandError> {
-        let Err(error) = self.pool.terminate(self.dialect, self.id).await else { return Ok(()) };
+        let Err(error) = self.pool.terminate(self.id).await else { return Ok(()) };
         let class = error.driver_error().map(ErrorClass::of);
         if matches!(error, ServerError::Failed { .. }) && class == Some(ErrorClass::AccessDenied) {
             let privilege = match self.dialect {

@@ -207,7 +207,7 @@ fn a_replica_of_mariadb_is_checked() {
 /// Checks a read-only replica, then makes it writable and checks it again.
 fn check_replica(cluster: &SandboxCluster) {
     let [source, replica] = cluster.servers() else { panic!("there must be two servers") };
-    let report = assert_finding(source, ("replication", "ok", "1 connected"), 0);
+    let report = assert_finding(source, ("replication", "ok", "connected replicas: 1"), 0);
     report.assert_rest_ok(&["performance-schema"]);
     let report = assert_finding(replica, ("read-only", "problem", "read-only"), 65);
     report.assert(&[("replication", "ok", "follows another")]);
@@ -225,7 +225,7 @@ fn check_replica(cluster: &SandboxCluster) {
 fn a_standby_of_postgres_is_checked() {
     let Some(cluster) = start(Topology::Replicas(Engine::Postgres)) else { return };
     let [primary, standby] = cluster.servers() else { panic!("there must be two servers") };
-    let report = assert_finding(primary, ("replication", "ok", "1 connected"), 0);
+    let report = assert_finding(primary, ("replication", "ok", "connected replicas: 1"), 0);
     report.assert_rest_ok(&[]);
     let report = assert_finding(standby, ("read-only", "problem", "standby"), 65);
     report.assert(&[("exclusion", "problem", "refuses a lock")]);

@@ -133,7 +133,7 @@ fn a_loss_detected_at_the_release_exits_with_76(server: &Sandbox) {
 /// its own network timeout.
 fn a_reset_of_only_the_client_side_leaves_no_lock(server: &Sandbox) {
     let network = Runtime::new().unwrap();
-    let proxy = network.block_on(Proxy::before(&url(server)));
+    let proxy = network.block_on(Proxy::start(&url(server)));
     // Detected by the keep-alive while the command runs, and by the release.
     for keep_alive in ["keep_alive_ms=100", "keep_alive_ms=3600000"] {
         let url = format!("{}&{keep_alive}", proxy.url);
@@ -149,7 +149,7 @@ fn a_reset_of_only_the_client_side_leaves_no_lock(server: &Sandbox) {
 /// After any network fault: with exit code 69 the command has not run, with 0 and 76 it has, and the lock is free.
 fn exit_codes_are_right_after_every_network_fault(server: &Sandbox) {
     let network = Runtime::new().unwrap();
-    let proxy = network.block_on(Proxy::before(&url(server)));
+    let proxy = network.block_on(Proxy::start(&url(server)));
     let url = format!("{}&keep_alive_ms=3600000&silence_ms=500&reconnect_ms=5000", proxy.url);
     let assert_free = |case: &str| {
         let output = run(server, &["--within", "20s", "u1", "--", "true"]).output().unwrap();

@@ -211,7 +211,7 @@ fn replication(check: &Check, facts: &ServerFacts) -> Option<Finding> {
         _ if follows => check.ok("it follows another server, and accepts no writes"),
         0 => check.ok("it follows no other server, and no replica could be seen"),
         replicas => check.ok(format!(
-            "{replicas} connected: locks exist only here, and all are lost when a replica takes over"
+            "connected replicas: {replicas}; locks exist only here, and all are lost when a replica takes over"
         )),
     })
 }
@@ -316,7 +316,8 @@ mod tests {
             facts.state.set(name, value);
             let finding = REPLICATION.judge(&facts).unwrap();
             assert_eq!(finding.severity, severity, "{finding:?}");
-            assert_eq!(finding.message.contains("2 connected"), value == "2", "{finding:?}");
+            let has_count = finding.message.contains("connected replicas: 2");
+            assert_eq!(has_count, value == "2", "{finding:?}");
         }
     }
 }

@@ -113,8 +113,8 @@ pub(super) const ROLLBACK_ON_TIMEOUT: ServerCheck = setting(
             (_, Some(false)) => Some(check.ok(format!("{name} is OFF"))),
             // On MariaDB a NOWAIT refusal counts as a timeout.
             (Dialect::Mariadb, Some(true)) => Some(check.problem(
-                format!("its {name} is on, so one lock that is refused would cost a transaction all others"),
-                "start it with that off, which is the default",
+                format!("{name} is ON, so a transaction loses all its locks when another lock is refused"),
+                format!("start the server with {name}=OFF, the default"),
             )),
             (Dialect::Mysql, Some(true)) => Some(check.ok(format!(
                 "{name} is ON: a wait that InnoDB ends also ends the transaction, which NOWAIT does not"

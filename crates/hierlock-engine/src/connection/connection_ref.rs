@@ -7,6 +7,7 @@ use futures_util::TryStreamExt as _;
 use sqlx::{AssertSqlSafe, Connection as _, Either, SqlSafeStr as _};
 
 /// A borrowed connection.
+#[derive(Debug)]
 pub enum ConnectionRef<'a> {
     /// MySQL or MariaDB.
     #[cfg(feature = "mysql")]
@@ -17,12 +18,6 @@ pub enum ConnectionRef<'a> {
     /// SQLite.
     #[cfg(feature = "sqlite")]
     Sqlite(&'a mut sqlx::SqliteConnection),
-}
-
-impl std::fmt::Debug for ConnectionRef<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("ConnectionRef").field(&self.driver()).finish()
-    }
 }
 
 /// Runs the same code on the connection of any driver.
@@ -47,28 +42,6 @@ pub struct ExecuteResult {
     /// The generated key of the inserted row: the first one on MySQL and MariaDB, the last one on SQLite, 0 on
     /// PostgreSQL.
     pub last_insert_id: i64,
-}
-
-#[cfg(feature = "mysql")]
-impl From<sqlx::mysql::MySqlQueryResult> for ExecuteResult {
-    fn from(result: sqlx::mysql::MySqlQueryResult) -> Self {
-        let last_insert_id = result.last_insert_id() as i64;
-        Self { rows: result.rows_affected(), last_insert_id }
-    }
-}
-
-#[cfg(feature = "postgres")]
-impl From<sqlx::postgres::PgQueryResult> for ExecuteResult {
-    fn from(result: sqlx::postgres::PgQueryResult) -> Self {
-        Self { rows: result.rows_affected(), last_insert_id: 0 }
-    }
-}
-
-#[cfg(feature = "sqlite")]
-impl From<sqlx::sqlite::SqliteQueryResult> for ExecuteResult {
-    fn from(result: sqlx::sqlite::SqliteQueryResult) -> Self {
-        Self { rows: result.rows_affected(), last_insert_id: result.last_insert_rowid() }
-    }
 }
 
 /// The combined result of the statements of a packet.
@@ -183,7 +156,23 @@ impl ConnectionRef<'_> {
         values: impl IntoIterator<Item = Value>,
     ) -> sqlx::Result<ExecuteResult> {
         let sql = AssertSqlSafe(self.driver().parameters(sql)).into_sql_str();
-        on_connection!(self, c => Ok(query(sql, values)?.execute(&mut **c).await?.into()))
+        let (rows, last_insert_id) = match self {
+            #[cfg(feature = "mysql")]
+            ConnectionRef::Mysql(c) => {
+                let done = query(sql, values)?.execute(&mut **c).await?;
+                (done.rows_affected(), done.last_insert_id() as i64)
+            }
+            #[cfg(feature = "postgres")]
+            ConnectionRef::Postgres(c) => {
+                (query(sql, values)?.execute(&mut **c).await?.rows_affected(), 0)
+            }
+            #[cfg(feature = "sqlite")]
+            ConnectionRef::Sqlite(c) => {
+                let done = query(sql, values)?.execute(&mut **c).await?;
+                (done.rows_affected(), done.last_insert_rowid())
+            }
+        };
+        Ok(ExecuteResult { rows, last_insert_id })
     }
 
     /// Like [`execute`](Self::execute), for a statement that returns rows.

@@ -42,39 +42,22 @@ impl Token<'_> {
     }
 }
 
-/// The lexical rules of a driver's engine. All engines have `'…'`, `"…"`, `--` and `/* … */`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rules(Option<Driver>);
-
-impl Rules {
-    /// Rules for text of an unknown engine: quotes are those of any server that no server reads differently, comments
-    /// those of all servers.
-    pub const ANY_SERVER: Rules = Rules(None);
-
-    fn is(self, driver: Driver) -> bool {
-        self.0 == Some(driver)
-    }
-}
-
-impl From<Driver> for Rules {
-    fn from(driver: Driver) -> Self {
-        Rules(Some(driver))
-    }
-}
-
 /// An iterator over the tokens of a text.
 #[derive(Clone, Debug)]
 pub struct Tokens<'a> {
-    rules: Rules,
+    driver: Option<Driver>,
     text: &'a str,
     /// The start of the next token.
     from: usize,
     open: OpenToken,
 }
 
-/// Iterates over the tokens of `sql`. An unterminated token extends to the end.
-pub fn tokens(rules: impl Into<Rules>, sql: &str) -> Tokens<'_> {
-    resume(rules, OpenToken::Nothing, sql)
+/// Iterates over the tokens of `sql`, by the rules of the driver's engine. An unterminated token extends to the end.
+///
+/// All engines have `'…'`, `"…"`, `--` and `/* … */`. Without a driver the engine is unknown: quotes are those of any
+/// server that no server reads differently, comments those of all servers.
+pub fn tokens(driver: impl Into<Option<Driver>>, sql: &str) -> Tokens<'_> {
+    resume(driver, OpenToken::Nothing, sql)
 }
 
 /// Iterates over the tokens of a text that continues an open token: the first token is the rest of it.
@@ -89,8 +72,8 @@ pub fn tokens(rules: impl Into<Rules>, sql: &str) -> Tokens<'_> {
 /// assert_eq!(second.next().unwrap().text, "two'");
 /// assert_eq!(second.next().unwrap().kind, TokenKind::Code);
 /// ```
-pub fn resume(rules: impl Into<Rules>, open: OpenToken, sql: &str) -> Tokens<'_> {
-    Tokens { rules: rules.into(), text: sql, from: 0, open }
+pub fn resume(driver: impl Into<Option<Driver>>, open: OpenToken, sql: &str) -> Tokens<'_> {
+    Tokens { driver: driver.into(), text: sql, from: 0, open }
 }
 
 impl Tokens<'_> {
@@ -98,29 +81,43 @@ impl Tokens<'_> {
     pub fn open(&self) -> &OpenToken {
         &self.open
     }
+
+    /// Returns the kind and length of the quoted text or comment that starts at this byte, and what is still open after
+    /// it.
+    fn quote_or_comment(&self, at: usize) -> Option<(TokenKind, usize, OpenToken)> {
+        let (before, text) = self.text.split_at(at);
+        let is_blank = |c: char| c.is_whitespace() || c.is_control();
+        let is_line_comment = match (text.strip_prefix("--"), self.driver) {
+            // MySQL and MariaDB read `--` as a comment only before white space, the others always.
+            (Some(_), Some(Driver::Postgres | Driver::Sqlite)) => true,
+            (Some(behind), _) => behind.chars().next().is_none_or(is_blank),
+            (None, driver) => driver == Some(Driver::Mysql) && text.starts_with('#'),
+        };
+        if is_line_comment {
+            let length = text.find('\n').unwrap_or(text.len());
+            return Some((TokenKind::Comment, length, OpenToken::Nothing));
+        }
+        let (mark, open) = opening(self.driver, text, before)?;
+        let (kind, length, open) = open.close(self.driver, &text[mark..]);
+        Some((kind, mark + length, open))
+    }
 }
 
 impl<'a> Iterator for Tokens<'a> {
     type Item = Token<'a>;
 
     fn next(&mut self) -> Option<Token<'a>> {
-        let (before, rest) = self.text.split_at(self.from);
+        let rest = &self.text[self.from..];
         if rest.is_empty() {
             return None;
         }
         let (kind, length, open) = match std::mem::take(&mut self.open) {
-            OpenToken::Nothing => quote_or_comment(self.rules, rest, before).unwrap_or_else(|| {
-                let ends = |at: &usize| {
-                    let (before, rest) = self.text.split_at(self.from + at);
-                    quote_or_comment(self.rules, rest, before).is_some()
-                };
+            OpenToken::Nothing => self.quote_or_comment(self.from).unwrap_or_else(|| {
+                let ends = |at: &usize| self.quote_or_comment(self.from + at).is_some();
                 let at = rest.char_indices().map(|(at, _)| at).skip(1).find(ends);
                 (TokenKind::Code, at.unwrap_or(rest.len()), OpenToken::Nothing)
             }),
-            open => {
-                let (kind, (length, open)) = (open.kind(), open.close(self.rules, rest));
-                (kind, length, open)
-            }
+            open => open.close(self.driver, rest),
         };
         self.from += length;
         self.open = open;
@@ -128,32 +125,11 @@ impl<'a> Iterator for Tokens<'a> {
     }
 }
 
-/// Returns the kind and length of the quoted text or comment that starts at `text`, and what is still open after it.
-fn quote_or_comment(
-    rules: Rules,
-    text: &str,
-    before: &str,
-) -> Option<(TokenKind, usize, OpenToken)> {
-    let is_blank = |c: char| c.is_whitespace() || c.is_control();
-    let is_line_comment = match text.strip_prefix("--") {
-        // MySQL and MariaDB read `--` as a comment only before white space, the others always.
-        Some(_) if rules.is(Driver::Postgres) || rules.is(Driver::Sqlite) => true,
-        Some(behind) => behind.chars().next().is_none_or(is_blank),
-        None => rules.is(Driver::Mysql) && text.starts_with('#'),
-    };
-    if is_line_comment {
-        let length = text.find('\n').unwrap_or(text.len());
-        return Some((TokenKind::Comment, length, OpenToken::Nothing));
-    }
-    let (mark, open) = opening(rules, text, before)?;
-    let (kind, (length, open)) = (open.kind(), open.close(rules, &text[mark..]));
-    Some((kind, mark + length, open))
-}
-
 /// Returns the length of the opening mark at `text`, and the token that it opens.
-fn opening(rules: Rules, text: &str, before: &str) -> Option<(usize, OpenToken)> {
+fn opening(driver: Option<Driver>, text: &str, before: &str) -> Option<(usize, OpenToken)> {
     let quote = |close, backslash_escapes| Some((1, OpenToken::Quote { close, backslash_escapes }));
-    let is_mysql = rules.is(Driver::Mysql);
+    let is_mysql = driver == Some(Driver::Mysql);
+    let has_dollar_quotes = matches!(driver, None | Some(Driver::Postgres));
     match text.as_bytes().first()? {
         b'/' if text.starts_with("/*") => Some((2, OpenToken::Comment { depth: 1 })),
         b'\'' => {
@@ -161,12 +137,12 @@ fn opening(rules: Rules, text: &str, before: &str) -> Option<(usize, OpenToken)>
             let is_escape = prefix
                 .is_some_and(|prefix| !prefix.ends_with(|c| is_name_character(c) || c == '$'));
             // On PostgreSQL a backslash escapes only in `E'…'`.
-            quote('\'', is_mysql || is_escape && rules.is(Driver::Postgres))
+            quote('\'', is_mysql || is_escape && driver == Some(Driver::Postgres))
         }
         b'"' => quote('"', is_mysql),
-        b'`' if !rules.is(Driver::Postgres) => quote('`', false),
-        b'[' if rules.is(Driver::Sqlite) => quote(']', false),
-        b'$' if !is_mysql && !rules.is(Driver::Sqlite) && !before.ends_with(is_name_character) => {
+        b'`' if driver != Some(Driver::Postgres) => quote('`', false),
+        b'[' if driver == Some(Driver::Sqlite) => quote(']', false),
+        b'$' if has_dollar_quotes && !before.ends_with(is_name_character) => {
             let tag = dollar_tag(text)?.to_owned();
             Some((tag.len(), OpenToken::DollarQuote { tag }))
         }
@@ -301,15 +277,15 @@ mod tests {
             let kinds = |tokens: &mut Tokens<'_>| {
                 tokens.flat_map(|token| vec![token.kind; token.text.len()]).collect::<Vec<_>>()
             };
-            for rules in Driver::ALL.map(Rules::from).into_iter().chain([Rules::ANY_SERVER]) {
+            for driver in Driver::ALL.map(Some).into_iter().chain([None]) {
                 let mut open = OpenToken::Nothing;
                 let mut by_line = Vec::new();
                 for line in sql.split_inclusive('\n') {
-                    let mut tokens = resume(rules, open.clone(), line);
+                    let mut tokens = resume(driver, open.clone(), line);
                     by_line.extend(kinds(&mut tokens));
                     open = tokens.open().clone();
                 }
-                let mut whole = tokens(rules, &sql);
+                let mut whole = tokens(driver, &sql);
                 prop_assert_eq!(by_line, kinds(&mut whole));
                 prop_assert_eq!(&open, whole.open());
             }

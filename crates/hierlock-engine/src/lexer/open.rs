@@ -1,6 +1,6 @@
 //! Tokens that are open at the end of a text, and where they end.
 
-use super::{Rules, TokenKind};
+use super::TokenKind;
 use crate::Driver;
 
 /// The token that is open at the end of a text and continues in the next.
@@ -40,36 +40,36 @@ impl OpenToken {
         }
     }
 
-    pub(super) fn kind(&self) -> TokenKind {
-        match self {
-            OpenToken::Nothing => TokenKind::Code,
-            OpenToken::Quote { .. } | OpenToken::DollarQuote { .. } => TokenKind::Quoted,
-            OpenToken::Comment { .. } => TokenKind::Comment,
-        }
-    }
-
-    /// Returns the number of bytes of the text that belong to the token, including the closing mark, and what is open
-    /// after it.
-    pub(super) fn close(mut self, rules: Rules, text: &str) -> (usize, OpenToken) {
-        let end = match &mut self {
-            OpenToken::Nothing => Some(0),
+    /// Returns the kind of the token, the number of bytes of the text that belong to it, including the closing mark, and
+    /// what is open after it.
+    pub(super) fn close(
+        mut self,
+        driver: Option<Driver>,
+        text: &str,
+    ) -> (TokenKind, usize, OpenToken) {
+        let (kind, end) = match &mut self {
+            OpenToken::Nothing => (TokenKind::Code, Some(0)),
             OpenToken::Quote { close, backslash_escapes } => {
-                quote_end(text, *close, *backslash_escapes)
+                (TokenKind::Quoted, quote_end(text, *close, *backslash_escapes))
             }
-            OpenToken::DollarQuote { tag } => text.find(tag.as_str()).map(|at| at + tag.len()),
-            OpenToken::Comment { depth } => block_comment_end(rules, text, depth),
+            OpenToken::DollarQuote { tag } => {
+                (TokenKind::Quoted, text.find(tag.as_str()).map(|at| at + tag.len()))
+            }
+            OpenToken::Comment { depth } => {
+                (TokenKind::Comment, block_comment_end(driver, text, depth))
+            }
         };
-        end.map_or((text.len(), self), |end| (end, OpenToken::Nothing))
+        end.map_or((kind, text.len(), self), |end| (kind, end, OpenToken::Nothing))
     }
 }
 
 /// Returns the end of a comment with this nesting depth. If there is none, updates the depth. Only PostgreSQL nests
 /// comments.
-fn block_comment_end(rules: Rules, text: &str, depth: &mut usize) -> Option<usize> {
+fn block_comment_end(driver: Option<Driver>, text: &str, depth: &mut usize) -> Option<usize> {
     let mut at = 0;
     while at < text.len() {
         let rest = &text.as_bytes()[at..];
-        if rest.starts_with(b"/*") && rules.is(Driver::Postgres) {
+        if rest.starts_with(b"/*") && driver == Some(Driver::Postgres) {
             (at, *depth) = (at + 2, *depth + 1);
         } else if rest.starts_with(b"*/") {
             (at, *depth) = (at + 2, *depth - 1);

@@ -7,9 +7,7 @@ mod redact;
 pub use parameters::{LOCK_PARAMETERS, UrlParameterError, UrlUse, check as check_parameters};
 
 use crate::printable;
-use std::convert::Infallible;
 use std::fmt;
-use std::str::FromStr;
 
 /// A URL, or a text that was meant to be one. `Display` and `Debug` hide everything that may be a password.
 ///
@@ -72,11 +70,6 @@ impl ServerUrl {
         }
         Some(url.into())
     }
-
-    /// Fails with a suggestion at a parameter that the driver does not know and would ignore.
-    pub fn check_parameters(&self) -> Result<(), UrlParameterError> {
-        parameters::check(&self.0, UrlUse::Driver)
-    }
 }
 
 /// Prints the URL without its password, on one line.
@@ -92,23 +85,9 @@ impl fmt::Debug for ServerUrl {
     }
 }
 
-impl FromStr for ServerUrl {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(Self::new(text))
-    }
-}
-
-impl From<&str> for ServerUrl {
-    fn from(text: &str) -> Self {
+impl<T: Into<String>> From<T> for ServerUrl {
+    fn from(text: T) -> Self {
         Self::new(text)
-    }
-}
-
-impl From<String> for ServerUrl {
-    fn from(text: String) -> Self {
-        Self(text)
     }
 }
 

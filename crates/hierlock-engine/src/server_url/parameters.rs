@@ -52,28 +52,14 @@ fn names_of(driver: Driver) -> impl Iterator<Item = &'static str> {
     all.filter(move |(drivers, _)| drivers.contains(&driver)).flat_map(|(_, names)| *names).copied()
 }
 
-/// The error of an unknown URL parameter.
+/// The error of a URL parameter that neither hierlock nor the driver knows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum UrlParameterError {
-    /// Neither hierlock nor the driver has a parameter of that name.
-    #[error("`{name}` is not a parameter of {what}: {hint}")]
-    Unknown {
-        /// The name in the URL.
-        name: String,
-        /// The kind of URL, such as `a mysql: URL`.
-        what: String,
-        /// A suggestion, or the list of known parameters.
-        hint: String,
-    },
-    /// This kind of URL has no parameters.
-    #[error("{scheme}: has no parameters, but a `?` and `{name}=` follow; leave them away")]
-    NoParameters {
-        /// `memory` or `file`.
-        scheme: &'static str,
-        /// The name in the URL.
-        name: String,
-    },
+#[error("`{name}` is not a parameter of a {scheme}: URL: {hint}")]
+pub struct UrlParameterError {
+    name: String,
+    scheme: String,
+    /// A suggestion, or the list of known parameters.
+    hint: String,
 }
 
 /// The purpose of a URL.
@@ -92,9 +78,20 @@ pub fn check(url: &str, url_use: UrlUse) -> Result<(), UrlParameterError> {
     let scheme = &*scheme.to_ascii_lowercase();
     let rest = rest.split_once('#').map_or(rest, |(rest, _)| rest);
     let Some((_, query)) = rest.split_once('?') else { return Ok(()) };
+    let unknown = |name: &str, hint: String| {
+        Err(UrlParameterError { name: name.to_owned(), scheme: scheme.to_owned(), hint })
+    };
     let driver = match (scheme, Dialect::from_scheme(scheme)) {
-        ("memory", _) => return check_no_parameters("memory", query),
-        ("file", _) => return check_no_parameters("file", query),
+        ("memory" | "file", _) => {
+            let is_word = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+            return match query.split_once('=') {
+                Some((name, _)) if !name.is_empty() && name.chars().all(is_word) => {
+                    unknown(name, "there are none; remove the `?` and what follows".to_owned())
+                }
+                // The `?` is part of a name.
+                _ => Ok(()),
+            };
+        }
         ("sqlite", _) => Driver::Sqlite,
         (_, Some(dialect)) => dialect.driver(),
         (_, None) => return Ok(()),
@@ -116,21 +113,9 @@ pub fn check(url: &str, url_use: UrlUse) -> Result<(), UrlParameterError> {
         } else {
             format!("there are {}", known.join(", "))
         };
-        let what = format!("a {scheme}: URL");
-        return Err(UrlParameterError::Unknown { name: name.into_owned(), what, hint });
+        return unknown(&name, hint);
     }
     Ok(())
-}
-
-/// Fails if `NAME=` follows the `?`. Another `?` is part of a file name.
-fn check_no_parameters(scheme: &'static str, query: &str) -> Result<(), UrlParameterError> {
-    let is_word = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
-    match query.split_once('=') {
-        Some((name, _)) if !name.is_empty() && name.chars().all(is_word) => {
-            Err(UrlParameterError::NoParameters { scheme, name: name.to_owned() })
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]
@@ -154,8 +139,8 @@ mod tests {
             ),
             (Lock, "mysql://h/d?parseTime=true", "there are strategy, "),
             (Lock, "mysql://h/d?options[search_path]=x", "not a parameter of a mysql: URL"),
-            (Lock, "file:/tmp/x?strategy=striped", "file: has no parameters"),
-            (Lock, "memory:x?table=y", "memory: has no parameters"),
+            (Lock, "file:/tmp/x?strategy=striped", "a parameter of a file: URL: there are none"),
+            (Lock, "memory:x?table=y", "a parameter of a memory: URL: there are none"),
             (Driver, "sqlite:/x.db?mod=ro", "did you mean `mode`?"),
             (
                 Driver,

@@ -35,15 +35,18 @@ impl SessionId {
         Ok(Self::of(pid, identity))
     }
 
-    /// Returns the id of the session with this process id and identity.
+    /// Returns the id of the session with this process id and identity: the client's host and port on MySQL and
+    /// MariaDB, the start time on PostgreSQL. All clients on a Unix socket have the same host, so it is not used.
     pub(crate) fn of(pid: i64, identity: &str) -> Self {
-        Self { pid, identity: identity_hash(identity) }
+        let mut hasher = DefaultHasher::new();
+        identity.hash(&mut hasher);
+        Self { pid, identity: identity.contains([':', '.']).then(|| hasher.finish()) }
     }
 
     /// Returns whether `rows`, the result of [`sessions::identity_of`], identify this session.
     pub(crate) fn matches(self, rows: &[TextRow]) -> bool {
-        rows.first()
-            .is_some_and(|row| self.identity.is_none() || identity_hash(&row[0]) == self.identity)
+        let is_same = |row: &TextRow| Self::of(self.pid, &row[0]) == self;
+        rows.first().is_some_and(|row| self.identity.is_none() || is_same(row))
     }
 }
 
@@ -51,14 +54,6 @@ impl SessionId {
 pub(crate) fn unix_seconds() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_secs()).unwrap_or_default()
-}
-
-/// Hashes the client's host and port on MySQL and MariaDB, or the start time on PostgreSQL. All clients on a Unix
-/// socket have the same host, so there is no hash.
-fn identity_hash(identity: &str) -> Option<u64> {
-    let mut hasher = DefaultHasher::new();
-    identity.hash(&mut hasher);
-    identity.contains([':', '.']).then(|| hasher.finish())
 }
 
 /// A connection to a server, with settings for its purpose and its process id on the server.
@@ -74,7 +69,7 @@ pub struct Session {
     /// Whether the session has no transaction and no locks. Lending it clears the flag.
     pub(crate) is_clean: bool,
     /// The timeout of a statement that does not wait for locks.
-    answer_limit: Duration,
+    pub answer_limit: Duration,
     /// The identity on the server.
     pub id: SessionId,
     /// The detected server.
@@ -185,13 +180,6 @@ impl Session {
         self.owner = None;
     }
 
-    /// Reads the session's process id from the server again.
-    pub async fn query_pid(&mut self) -> Result<i64, sqlx::Error> {
-        let rows = self.rows(&format!("SELECT {}", sessions::own_pid(self.dialect))).await?;
-        let pid = rows.first().and_then(|row| row[0].parse().ok());
-        Ok(pid.ok_or(UnreadableAnswer("the process id of the session"))?)
-    }
-
     /// Ends the transaction with ROLLBACK and prepares for the next. If that fails the session is not clean.
     pub async fn roll_back(&mut self) -> Result<(), sqlx::Error> {
         if self.dialect.is_innodb() {
@@ -249,19 +237,9 @@ impl Session {
         self.is_clean = true;
     }
 
-    /// Sets the answer limit, for example for statements that fill a table.
-    pub fn set_answer_limit(&mut self, limit: Duration) {
-        self.answer_limit = limit;
-    }
-
     /// Runs statements without results that do not wait for locks.
     pub async fn run(&mut self, sql: &str) -> Result<(), sqlx::Error> {
         self.as_ref().run(sql).await
-    }
-
-    /// Like [`run`](Self::run). Returns the number of affected rows.
-    pub async fn affected(&mut self, sql: &str) -> Result<u64, sqlx::Error> {
-        self.as_ref().affected(sql).await
     }
 
     /// Runs a query that does not wait for locks.
@@ -318,7 +296,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         if let Some(owner) = self.owner.take() {
-            owner.abandon(self.dialect, self.id);
+            owner.abandon(self.id);
         }
     }
 }

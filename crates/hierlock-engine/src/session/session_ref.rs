@@ -66,15 +66,6 @@ impl<'a> SessionRef<'a> {
         self.connection.fetch_native(sql, values).await
     }
 
-    /// Like [`run_unlimited`](Self::run_unlimited), for statements that do not wait for locks.
-    pub async fn run_limited(
-        &mut self,
-        sql: String,
-        values: Vec<Value>,
-    ) -> Result<Vec<Row>, sqlx::Error> {
-        within(self.answer_limit, self.run_unlimited(sql, values)).await
-    }
-
     /// Runs statements that do not wait for locks until one fails. Returns the number of completed ones, and the error.
     pub async fn run_until_failure(&mut self, sql: &str) -> (usize, Option<sqlx::Error>) {
         let mut result = PacketResult::default();

@@ -6,7 +6,8 @@ use super::namespace::{Namespace, NamespaceGuard, is_locked};
 use super::{LabError, LabResult, SET_UP_LIMIT};
 use crate::place::Engine;
 use hierlock_engine::introspection::{self, Introspection};
-use hierlock_engine::{AddressError, Dialect, ServerAddress, ServerUrl, cell, error_message};
+use hierlock_engine::{AddressError, Dialect, ServerAddress, UrlUse};
+use hierlock_engine::{cell, check_parameters, error_message};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -245,7 +246,7 @@ async fn first_connection(engine: Engine, url: &str) -> LabResult<(ServerAddress
         LabError(format!("the URL of the {engine} server cannot be read: {error}"))
     };
     let dialect = engine.server().ok_or_else(|| LabError(format!("{engine} is not a server")))?;
-    ServerUrl::new(url).check_parameters().map_err(|error| unreadable(&error))?;
+    check_parameters(url, UrlUse::Driver).map_err(|error| unreadable(&error))?;
     let url = Url::parse(url).map_err(|error| unreadable(&error))?;
     let address = ServerAddress::from_url_as(dialect, &url);
     let address = address.map_err(|AddressError(why)| unreadable(&why))?;

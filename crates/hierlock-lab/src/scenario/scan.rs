@@ -3,7 +3,7 @@
 //! A line of SQL has the quotes and comments of all servers, also over several lines. In any other line a quote opens
 //! at the beginning of a word and closes on the same line, so an apostrophe within a word is no quote.
 
-use hierlock_engine::lexer::{OpenToken, Rules, TokenKind, resume};
+use hierlock_engine::lexer::{OpenToken, TokenKind, resume};
 
 /// Scans a line of SQL, starting inside of the token `open`; returns the byte at which its `#` comment begins, or its
 /// end. Calls `each` for every character outside of comments, with whether it belongs to a quote.
@@ -14,7 +14,7 @@ pub(crate) fn scan_sql(
 ) -> usize {
     let mut is_continued = *open != OpenToken::Nothing;
     // A file may run on several engines, so the rules are those that fit all of them.
-    let mut tokens = resume(Rules::ANY_SERVER, std::mem::take(open), line);
+    let mut tokens = resume(None, std::mem::take(open), line);
     let (mut at, mut last) = (0, ' ');
     for token in tokens.by_ref() {
         let is_line_comment = !is_continued && token.text.starts_with("--");

@@ -2,7 +2,7 @@
 
 use super::Topology;
 use crate::error::{Error, Result};
-use crate::launch::{DataTemplate, Launch};
+use crate::launch::{DataSource, Launch, data_template};
 use crate::{Engine, Sandbox, free_port};
 use std::path::Path;
 
@@ -32,11 +32,11 @@ pub(super) fn start(_: Topology, count: usize) -> Result<Vec<Sandbox>> {
     let provider = PROVIDERS.into_iter().find(|path| Path::new(path).exists());
     let missing = Error::Missing { engine: Engine::Mariadb, missing: "libgalera_smm.so" };
     let provider = provider.ok_or(missing)?;
-    let template = DataTemplate::new(Engine::Mariadb)?;
+    let template = data_template(Engine::Mariadb)?;
     let mut addresses = Vec::new();
     let mut servers: Vec<Sandbox> = Vec::new();
     for changes in 0..count {
-        let state = template.data().join("grastate.dat");
+        let state = template.path().join("data/grastate.dat");
         let text = format!(
             "# GALERA saved state\nversion: 2.1\nuuid: {CLUSTER_ID}\nseqno: {changes}\nsafe_to_bootstrap: 1\n"
         );
@@ -47,12 +47,12 @@ pub(super) fn start(_: Topology, count: usize) -> Result<Vec<Sandbox>> {
         addresses.push(address);
         let server = Sandbox::launch(&Launch {
             options,
-            data: template.copy(),
+            data: DataSource::CopyOf(template.path().to_owned()),
             init_sql: [LOCAL_SQL, ""],
             ..Launch::new(Engine::Mariadb)
         })?;
         let expected = format!("{} Synced", changes + 1);
-        server.until(|| Ok(server.run_sql(MEMBERS_SYNCED)?.trim() == expected))?;
+        server.wait_until(|| Ok(server.run_sql(MEMBERS_SYNCED)?.trim() == expected))?;
         servers.push(server);
     }
     Ok(servers)

@@ -2,7 +2,7 @@
 
 use super::{Topology, start_all};
 use crate::error::{Error, Result};
-use crate::launch::{DataTemplate, Launch};
+use crate::launch::{DataSource, Launch, data_template};
 use crate::{Engine, Sandbox, free_port};
 
 /// The same UUID for every group: two groups never meet, because their ports differ.
@@ -22,12 +22,13 @@ const MEMBERS_ONLINE: &str = "SELECT COUNT(*) FROM performance_schema.replicatio
      WHERE MEMBER_STATE = 'ONLINE'";
 
 pub(super) fn start(topology: Topology, count: usize) -> Result<Vec<Sandbox>> {
-    let template = DataTemplate::new(Engine::Mysql)?;
+    let template = data_template(Engine::Mysql)?;
     let ports = (0..count).map(|_| free_port()).collect::<Result<Vec<u16>>>()?;
     let addresses: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
     let servers = start_all(count, |index| {
         let options = options(topology, index, &addresses[index], &addresses.join(","));
-        Sandbox::launch(&Launch { options, data: template.copy(), ..Launch::new(Engine::Mysql) })
+        let data = DataSource::CopyOf(template.path().to_owned());
+        Sandbox::launch(&Launch { options, data, ..Launch::new(Engine::Mysql) })
     })?;
     for (index, server) in servers.iter().enumerate() {
         if server.run_sql(HAS_PLUGIN)?.trim() != "1" {
@@ -39,7 +40,7 @@ pub(super) fn start(topology: Topology, count: usize) -> Result<Vec<Sandbox>> {
     }
     let count = count.to_string();
     for server in &servers {
-        server.until(|| Ok(server.run_sql(MEMBERS_ONLINE)?.trim() == count))?;
+        server.wait_until(|| Ok(server.run_sql(MEMBERS_ONLINE)?.trim() == count))?;
     }
     Ok(servers)
 }

@@ -62,7 +62,7 @@ impl SandboxCluster {
         };
         // A member of a group opens a second port when it joins. If that port is taken, the statement fails.
         let is_retryable =
-            |error: &Error| matches!(error, Error::Ended { .. } | Error::Step { .. });
+            |error: &Error| matches!(error, Error::Ended { .. } | Error::CommandFailed { .. });
         let servers = retry(is_retryable, || start(topology, servers))?;
         Ok(Self { topology, servers })
     }
@@ -95,9 +95,9 @@ fn start_all(
     std::thread::scope(|scope| {
         let start = &start;
         let threads: Vec<_> = (0..count).map(|number| scope.spawn(move || start(number))).collect();
-        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<Sandbox>>| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        threads.into_iter().map(join).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
     })
 }

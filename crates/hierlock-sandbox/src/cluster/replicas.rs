@@ -2,7 +2,7 @@
 
 use super::{Topology, start_all};
 use crate::error::Result;
-use crate::launch::{DataSource, DataTemplate, Launch};
+use crate::launch::{DataSource, Launch, data_template};
 use crate::{Engine, Sandbox};
 
 /// The options and statements for the replication of an engine.
@@ -51,12 +51,12 @@ pub(super) fn start(topology: Topology, count: usize) -> Result<Vec<Sandbox>> {
 }
 
 fn start_replicas(engine: Engine, protocol: &Protocol, count: usize) -> Result<Vec<Sandbox>> {
-    let template = DataTemplate::new(engine)?;
+    let template = data_template(engine)?;
     let servers = start_all(count, |index| {
         let mut options = vec!["--log-bin=binlog".to_owned(), format!("--server-id={}", index + 1)];
         options.extend(protocol.options.iter().map(|&option| option.to_owned()));
         let read_only = if index == 0 { "" } else { protocol.read_only };
-        let data = template.copy();
+        let data = DataSource::CopyOf(template.path().to_owned());
         Sandbox::launch(&Launch { engine, options, data, init_sql: ["", read_only] })
     })?;
     let Some((source, replicas)) = servers.split_first() else { return Ok(servers) };
@@ -64,7 +64,7 @@ fn start_replicas(engine: Engine, protocol: &Protocol, count: usize) -> Result<V
         replica.run_sql(&(protocol.follow)(source.port))?;
     }
     for replica in replicas {
-        replica.until(|| Ok(replica.run_sql(protocol.is_following)?.trim() == "1"))?;
+        replica.wait_until(|| Ok(replica.run_sql(protocol.is_following)?.trim() == "1"))?;
     }
     Ok(servers)
 }
@@ -78,6 +78,6 @@ fn start_standbys(count: usize) -> Result<Vec<Sandbox>> {
     }
     let following = (servers.len() - 1).to_string();
     let sql = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'";
-    servers[0].until(|| Ok(servers[0].run_sql(sql)?.trim() == following))?;
+    servers[0].wait_until(|| Ok(servers[0].run_sql(sql)?.trim() == following))?;
     Ok(servers)
 }

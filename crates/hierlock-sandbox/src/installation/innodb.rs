@@ -1,6 +1,6 @@
 //! MySQL and MariaDB.
 
-use super::{Installation, find_program};
+use super::{Installation, find_program, search_path};
 use crate::Engine;
 use crate::error::{Error, Result};
 use crate::launch::{DataSource, Launch};
@@ -34,25 +34,25 @@ pub(super) struct Innodb {
     root: Option<PathBuf>,
 }
 
-pub(super) fn find_mariadb() -> Option<Innodb> {
-    let places = ["/usr/sbin".into(), "/usr/bin".into()];
-    let server = find_program("mariadbd", &places)?;
-    let install = Some(find_program("mariadb-install-db", &places)?);
-    Some(Innodb { engine: Engine::Mariadb, server, install, root: None })
+pub(super) fn find_mariadb() -> Result<Innodb> {
+    let find = |name| {
+        let places = ["/usr/sbin", "/usr/bin"].map(PathBuf::from);
+        find_program(Engine::Mariadb, name, search_path().into_iter().chain(places))
+    };
+    let (server, install) = (find("mariadbd")?, Some(find("mariadb-install-db")?));
+    Ok(Innodb { engine: Engine::Mariadb, server, install, root: None })
 }
 
-pub(super) fn find_mysql() -> Option<Innodb> {
+pub(super) fn find_mysql() -> Result<Innodb> {
     let mysql = |server, root| Innodb { engine: Engine::Mysql, server, install: None, root };
-    let unpacked = || {
-        let root = unpacked_root()?;
-        let server = root.join("usr/sbin/mysqld");
-        server.is_file().then(|| mysql(server, Some(root)))
-    };
-    find_program("mysqld", &["/usr/sbin".into(), "/usr/local/mysql/bin".into()])
-        // MariaDB installs a program of this name too.
-        .filter(|program| !is_mariadb(program))
+    let places = ["/usr/sbin", "/usr/local/mysql/bin"].map(PathBuf::from);
+    find_program(Engine::Mysql, "mysqld", search_path().into_iter().chain(places))
         .map(|server| mysql(server, None))
-        .or_else(unpacked)
+        .or_else(|missing| {
+            let root = unpacked_root().ok_or(missing)?;
+            let server = find_program(Engine::Mysql, "mysqld", [root.join("usr/sbin")])?;
+            Ok(mysql(server, Some(root)))
+        })
 }
 
 /// Returns the directory in which `scripts/install-servers` installs MySQL.
@@ -65,7 +65,7 @@ fn unpacked_root() -> Option<PathBuf> {
     })
 }
 
-fn is_mariadb(program: &Path) -> bool {
+pub(super) fn is_mariadb(program: &Path) -> bool {
     let version = Command::new(program).arg("--version").output();
     version.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("MariaDB"))
 }
@@ -124,9 +124,9 @@ impl Installation for Innodb {
         let tmp = std::fs::create_dir(directory.join("tmp"));
         tmp.map_err(Error::io("make a directory for temporary tables"))?;
         let mut command;
-        if let DataSource::CopyOf(data) = &launch.data {
+        if let DataSource::CopyOf(template) = &launch.data {
             command = Command::new("cp");
-            command.arg("-R").arg(data).arg(directory.join("data"));
+            command.arg("-R").arg(template.join("data")).arg(directory.join("data"));
             return Ok(command);
         }
         if let Some(install) = &self.install {
@@ -184,21 +184,16 @@ impl Installation for Innodb {
         format!("{}://root@127.0.0.1:{port}/hierlock", self.engine)
     }
 
-    fn client(&self, port: u16) -> Option<Command> {
-        let program = match (self.engine, &self.root) {
-            (Engine::Mariadb, _) => find_program("mariadb", &[])?,
-            (_, Some(root)) => {
-                Some(root.join("usr/bin/mysql")).filter(|program| program.is_file())?
-            }
-            // MariaDB installs a program of this name too.
-            _ => find_program("mysql", &[]).filter(|program| !is_mariadb(program))?,
-        };
+    fn client(&self, port: u16) -> Result<Command> {
+        let name = if self.engine == Engine::Mariadb { "mariadb" } else { "mysql" };
+        let unpacked = self.root.as_ref().map(|root| vec![root.join("usr/bin")]);
+        let program = find_program(self.engine, name, unpacked.unwrap_or_else(search_path))?;
         let mut command = self.program(&program);
         command
             .args(["--no-defaults", "--protocol=tcp", "--host=127.0.0.1", "--user=root"])
             .arg(format!("--port={port}"))
             // Results are printed as they arrive.
             .args(["--batch", "--skip-column-names", "--unbuffered", "hierlock"]);
-        Some(command)
+        Ok(command)
     }
 }

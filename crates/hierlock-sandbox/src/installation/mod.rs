@@ -25,25 +25,33 @@ pub(crate) trait Installation {
 
     fn url(&self, port: u16) -> String;
 
-    /// Returns the client program of the same package, connected as an administrator; None if it is not installed.
-    fn client(&self, port: u16) -> Option<Command>;
+    /// Returns the client program of the same package, connected as an administrator.
+    fn client(&self, port: u16) -> Result<Command>;
 }
 
 /// Finds the installed server of an engine.
 pub(crate) fn find(engine: Engine) -> Result<Box<dyn Installation>> {
-    let (missing, found) = match engine {
-        Engine::Mysql => ("mysqld", innodb::find_mysql().map(|found| Box::new(found) as _)),
-        Engine::Mariadb => ("mariadbd", innodb::find_mariadb().map(|found| Box::new(found) as _)),
-        Engine::Postgres => ("postgres", postgres::find().map(|found| Box::new(found) as _)),
-    };
-    found.ok_or(Error::Missing { engine, missing })
+    Ok(match engine {
+        Engine::Mysql => Box::new(innodb::find_mysql()?),
+        Engine::Mariadb => Box::new(innodb::find_mariadb()?),
+        Engine::Postgres => Box::new(postgres::find()?),
+    })
 }
 
-/// Finds a program on the PATH or in one of the directories in which packages install servers.
-fn find_program(name: &str, places: &[PathBuf]) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(places.iter().cloned())
-        .map(|place| place.join(name))
-        .find(|program| program.is_file())
+/// Finds a program in one of these directories. MariaDB also installs programs with the names of MySQL's.
+fn find_program(
+    engine: Engine,
+    name: &'static str,
+    directories: impl IntoIterator<Item = PathBuf>,
+) -> Result<PathBuf> {
+    let is_wanted = |program: &PathBuf| {
+        program.is_file() && !(engine == Engine::Mysql && innodb::is_mariadb(program))
+    };
+    let mut programs = directories.into_iter().map(|directory| directory.join(name));
+    programs.find(is_wanted).ok_or(Error::Missing { engine, missing: name })
+}
+
+/// Returns the directories of the PATH.
+fn search_path() -> Vec<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect()
 }

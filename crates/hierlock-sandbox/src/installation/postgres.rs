@@ -1,6 +1,6 @@
 //! PostgreSQL, from its package.
 
-use super::{Installation, find_program};
+use super::{Installation, find_program, search_path};
 use crate::Engine;
 use crate::error::{Error, Result};
 use crate::launch::{DataSource, Launch};
@@ -13,23 +13,24 @@ pub(super) struct Postgres {
     initdb: PathBuf,
 }
 
-pub(super) fn find() -> Option<Postgres> {
-    let places = package_places();
-    let server = find_program("postgres", &places)?;
-    // From the same directory, so that the version is the same.
-    let beside = std::fs::canonicalize(&server).ok()?.with_file_name("initdb");
-    let initdb = beside.is_file().then_some(beside).or_else(|| find_program("initdb", &places))?;
-    Some(Postgres { server, initdb })
+pub(super) fn find() -> Result<Postgres> {
+    let server = find_program(Engine::Postgres, "postgres", places())?;
+    // From the same directory if possible, so that the version is the same.
+    let link = std::fs::canonicalize(&server).map_err(Error::io("read the path of the server"))?;
+    let beside = link.parent().map(Path::to_owned);
+    let initdb = find_program(Engine::Postgres, "initdb", beside.into_iter().chain(places()))?;
+    Ok(Postgres { server, initdb })
 }
 
-/// The directories in which Debian installs each version, the newest first.
-fn package_places() -> Vec<PathBuf> {
+/// The PATH, and the directories in which Debian installs each version, the newest first.
+fn places() -> Vec<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut versions: Vec<(u32, PathBuf)> = versions
         .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
         .collect();
     versions.sort();
-    versions.into_iter().rev().map(|(_, path)| path.join("bin")).collect()
+    let installed = versions.into_iter().rev().map(|(_, path)| path.join("bin"));
+    search_path().into_iter().chain(installed).collect()
 }
 
 impl Installation for Postgres {
@@ -40,12 +41,8 @@ impl Installation for Postgres {
 
     fn prepare(&self, directory: &Path, launch: &Launch) -> Result<Command> {
         if let DataSource::BackupOf(port) = launch.data {
-            let program = self.initdb.with_file_name("pg_basebackup");
-            if !program.is_file() {
-                let (engine, missing) = (Engine::Postgres, "pg_basebackup");
-                return Err(Error::Missing { engine, missing });
-            }
-            let mut backup = Command::new(program);
+            let beside = self.initdb.parent().map(Path::to_owned);
+            let mut backup = Command::new(find_program(Engine::Postgres, "pg_basebackup", beside)?);
             backup
                 .arg("--pgdata")
                 .arg(directory.join("data"))
@@ -99,9 +96,9 @@ impl Installation for Postgres {
         format!("postgres://hierlock@127.0.0.1:{port}/postgres")
     }
 
-    fn client(&self, port: u16) -> Option<Command> {
-        let mut command = Command::new(find_program("psql", &package_places())?);
+    fn client(&self, port: u16) -> Result<Command> {
+        let mut command = Command::new(find_program(Engine::Postgres, "psql", places())?);
         command.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", &self.url(port)]);
-        Some(command)
+        Ok(command)
     }
 }

@@ -105,12 +105,10 @@ async fn await_answer<T>(
 ) -> sqlx::Result<T> {
     match session {
         #[cfg(feature = "_server")]
-        Some(ServerSession::Own { pool, id }) => {
-            pool.await_statement(pool.address.dialect(), *id, statement).await
-        }
+        Some(ServerSession::Own { pool, id }) => pool.await_statement(*id, statement).await,
         #[cfg(feature = "_server")]
         Some(ServerSession::Program(ProgramSession { server, id: Some(id) })) => {
-            server.pool.await_statement(server.pool.address.dialect(), *id, statement).await
+            server.pool.await_statement(*id, statement).await
         }
         _ => statement.await,
     }

@@ -99,7 +99,7 @@ impl ProgramSession {
         let Self { server, id } = self;
         server.sessions.lock().clear();
         if let Some(id) = id {
-            server.pool.abandon(server.pool.address.dialect(), id);
+            server.pool.abandon(id);
         }
     }
 }

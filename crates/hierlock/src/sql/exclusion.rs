@@ -243,8 +243,8 @@ impl ExclusionCheck<'_> {
     /// not, rolls the first session back once the server lists the wait.
     async fn is_granted_beside(&mut self, sql: String) -> Result<bool> {
         let Self { pool, first, second, observer, unlisted, .. } = self;
-        let (dialect, id) = (second.dialect, second.id);
-        let sql = format!("{}{sql}", begin(dialect));
+        let id = second.id;
+        let sql = format!("{}{sql}", begin(second.dialect));
         let mut session = second.as_ref();
         let mut statement = pin!(session.run_unlimited(sql, Vec::new()));
         let known = unlisted.clone();
@@ -271,7 +271,7 @@ impl ExclusionCheck<'_> {
         first.leave_transaction().await?;
         if timeout(pool.answer_limit(), &mut statement).await.is_err() {
             // Another client has taken the slot first.
-            let _ = pool.cancel(dialect, id, statement).await;
+            let _ = pool.cancel(id, statement).await;
         }
         Ok(false)
     }

@@ -114,14 +114,14 @@ impl HoldInner {
     /// and the locks remain. Fails if the transaction has ended: then the locks are gone.
     async fn release_savepoint(&self, main: &mut Session) -> Result<bool, String> {
         const RELEASE: &str = "RELEASE SAVEPOINT lent";
-        let (dialect, id) = (main.dialect, main.id);
+        let id = main.id;
         // The borrower may have dropped a statement that still runs.
         let mut released = {
             let mut session = main.as_ref();
             let mut release = pin!(session.run(RELEASE));
             match tokio::time::timeout(CANCEL_DELAY, release.as_mut()).await {
                 Ok(released) => released,
-                Err(_) => self.pool.cancel(dialect, id, release).await,
+                Err(_) => self.pool.cancel(id, release).await,
             }
         };
         if let Err(error) = &released

@@ -106,7 +106,7 @@ impl Drop for CancelWaitOnDrop<'_> {
                 // Cancels only a wait for one of these slots, and only once: the caller may continue to use the connection.
                 match pool.waits_for(&scheme, pid).await {
                     Ok(Some(name)) if names.iter().any(|slot| slot.starts_with(&name)) => {
-                        if let Err(error) = pool.server.cancel(scheme.dialect, pid).await {
+                        if let Err(error) = pool.server.cancel(pid).await {
                             tracing::warn!(%error, "a dropped wait could not be cancelled");
                         }
                         return;

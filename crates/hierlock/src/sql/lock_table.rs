@@ -65,10 +65,9 @@ pub(super) async fn check_server(
     address: &ServerAddress,
 ) -> Result<Vec<String>> {
     match session.suitability().await? {
-        Suitability::Fit => Ok(Vec::new()),
         Suitability::Unusable(why) => Err(LockTableError::Unusable(why)),
-        Suitability::Doubtful(reasons) => {
-            Ok(reasons.into_iter().map(|why| format!("{address}: {why}")).collect())
+        Suitability::Usable(warnings) => {
+            Ok(warnings.into_iter().map(|why| format!("{address}: {why}")).collect())
         }
     }
 }

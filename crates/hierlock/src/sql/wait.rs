@@ -1,6 +1,6 @@
 //! Watches a waiting statement: asks on the control session which slot it waits for, and cancels it there.
 
-use super::{Acquirer, Dialect, LockPool, LockStatement, SlotBlockers, Strategy, update_keys};
+use super::{Acquirer, LockPool, LockStatement, SlotBlockers, Strategy, update_keys};
 use crate::backend::WaitLimit;
 use crate::registry::WaitGuard;
 use crate::{Blocker, Step};
@@ -59,7 +59,7 @@ impl Acquirer {
         steps: &[Step],
         limit: WaitLimit,
     ) -> WatchReport<'_> {
-        let (dialect, id, is_ours) = (session.dialect, session.id, session.is_ours);
+        let (id, is_ours) = (session.id, session.is_ours);
         let activity_after = |pause| self.activity_after(pause, id.pid, is_ours);
         let (mut blocked_at, mut listed_at, mut listing) = (None, None, None);
         let mut statement = pin!(statement.run(session));
@@ -84,7 +84,7 @@ impl Acquirer {
             idle_since = activity.runs_nothing.then(|| idle_since.unwrap_or_else(Instant::now));
             if idle_since.is_some_and(|since| since.elapsed() >= answer_limit) {
                 // Locks that the session may have taken must not remain.
-                self.pool.terminate(dialect, id).await;
+                self.pool.terminate(id).await;
                 break WatchEnd::Ran(Err(timed_out(answer_limit)));
             }
             let (waits_at, taken) = match activity.waits_for {
@@ -128,7 +128,7 @@ impl Acquirer {
         }
         // If the locks are granted at the last moment, the caller of `watch` releases them.
         if !matches!(end, WatchEnd::Ran(_))
-            && let Err(error) = self.pool.cancel(dialect, id, statement).await
+            && let Err(error) = self.pool.cancel(id, statement).await
             && ErrorClass::of(&error).is_connection_lost()
         {
             end = WatchEnd::Ran(Err(error));
@@ -152,7 +152,7 @@ impl Acquirer {
                 let waits_for = pool.waits_for(&scheme, pid).await;
                 let mut runs_nothing = false;
                 if !matches!(waits_for, Ok(Some(_))) {
-                    let is_idle = pool.server.is_idle(scheme.dialect, pid).await;
+                    let is_idle = pool.server.is_idle(pid).await;
                     // A failed query is no reason to give the session up.
                     runs_nothing = is_idle.is_ok_and(|is_idle| is_idle.unwrap_or(is_ours));
                 }
@@ -186,13 +186,12 @@ impl LockPool {
     /// so it is sent until the statement ends.
     pub(super) async fn cancel<T>(
         &self,
-        dialect: Dialect,
         id: SessionId,
         mut statement: Pin<&mut impl Future<Output = Result<T, sqlx::Error>>>,
     ) -> Result<T, sqlx::Error> {
         let until_end = async {
             loop {
-                if let Err(error) = self.server.cancel(dialect, id.pid).await {
+                if let Err(error) = self.server.cancel(id.pid).await {
                     tracing::warn!(%error, "a statement could not be cancelled yet");
                 }
                 if let Ok(ran) = timeout(CANCEL_INTERVAL, statement.as_mut()).await {
@@ -205,13 +204,13 @@ impl LockPool {
             return ran;
         }
         // A server does not notice a closed connection while it waits for a lock.
-        self.terminate(dialect, id).await;
+        self.terminate(id).await;
         Err(timed_out(answer_limit))
     }
 
     /// Ends a session on the server, with its locks. Logs an error if that fails.
-    pub(super) async fn terminate(&self, dialect: Dialect, id: SessionId) {
-        let terminate = self.server.terminate(dialect, id);
+    pub(super) async fn terminate(&self, id: SessionId) {
+        let terminate = self.server.terminate(id);
         if !matches!(timeout(self.answer_limit(), terminate).await, Ok(Ok(()))) {
             tracing::error!(pid = id.pid, "a session could not be ended");
         }

@@ -57,7 +57,7 @@ async fn close_ends_a_lost_session(setup: Setup) {
     let (others, mut outside) = (database.connect().await, database.outside().await);
     let before = outside.sessions().await.len();
     // The proxy outlives the program, so that the server does not see the end of the connection.
-    let proxy = Arc::new(Proxy::before(&database.url).await);
+    let proxy = Arc::new(Proxy::start(&database.url).await);
     let network = proxy.clone();
     run_program(move || async move {
         let locks = connect(&network.url, SHORT_KEEP_ALIVE).await;
@@ -79,7 +79,7 @@ async fn close_ends_the_session_of_a_dropped_guard(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let (others, mut outside) = (database.connect().await, database.outside().await);
     let before = outside.sessions().await.len();
-    let proxy = Arc::new(Proxy::before(&database.url).await);
+    let proxy = Arc::new(Proxy::start(&database.url).await);
     let (network, url) = (proxy.clone(), format!("{}&{LONG_KEEP_ALIVE}", proxy.url));
     tokio::task::spawn_blocking(move || {
         // The blocking API has `close` too.
@@ -118,7 +118,7 @@ async fn close_cancels_a_dropped_wait(setup: Setup) {
 
 async fn close_times_out_if_the_server_is_unreachable(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
-    let proxy = Proxy::before(&database.url).await;
+    let proxy = Proxy::start(&database.url).await;
     let locks = connect(&proxy.url, SHORT_KEEP_ALIVE).await;
     let guard = locks.acquire(target("u1/a1")).await.unwrap();
     proxy.set_mode(NetworkMode::Stalls);
@@ -165,7 +165,7 @@ async fn close_ends_the_session_that_inserts_rows() {
         let setup = Setup { engine, strategy: Strategy::OnDemand };
         let Some(database) = Database::new(setup).await else { continue };
         let mut outside = database.outside().await;
-        let proxy = Proxy::before(&database.url).await;
+        let proxy = Proxy::start(&database.url).await;
         // Without TLS, because the proxy has to read the traffic.
         let plain = match engine {
             Engine::Postgres => "sslmode=disable",
@@ -174,7 +174,7 @@ async fn close_ends_the_session_that_inserts_rows() {
         let locks = connect(&proxy.url, &format!("{LONG_KEEP_ALIVE}&{plain}")).await;
         let (first, second) = in_order(&locks);
         let mut guard = locks.acquire(first.clone()).await.unwrap();
-        proxy.inject(FaultTrigger::Says("INSERT"), fault);
+        proxy.inject(FaultTrigger::Contains("INSERT"), fault);
         let error = guard.extend([second]).await.unwrap_err();
         assert!(proxy.has_injected() && !error.is_lost(), "{engine} {fault:?}: {error}");
         // The hold is on another connection.

@@ -62,7 +62,7 @@ impl Case<'_> {
     /// Runs the case and returns the proxy.
     async fn run(&self, fault: Fault, operation: Operation, skip: usize) -> Proxy {
         let name = &self.name;
-        let proxy = Proxy::before(&self.database.url).await;
+        let proxy = Proxy::start(&self.database.url).await;
         if fault == Fault::SplitBytes {
             // The fault also hits connecting.
             proxy.set_mode(NetworkMode::SplitsBytes);

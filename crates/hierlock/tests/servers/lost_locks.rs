@@ -34,7 +34,7 @@ on_each_engine!(
 
 /// Connects a client through a proxy.
 async fn connect_through_proxy(database: &Database, parameters: &str) -> (Proxy, Hierlock) {
-    let proxy = Proxy::before(&database.url).await;
+    let proxy = Proxy::start(&database.url).await;
     let locks = Hierlock::connect(&format!("{}&{parameters}", proxy.url)).await.unwrap();
     (proxy, locks)
 }

@@ -10,7 +10,7 @@ on_every_setup!(an_acquire_and_its_release_are_two_round_trips);
 /// For any number of nodes.
 async fn an_acquire_and_its_release_are_two_round_trips(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
-    let proxy = Proxy::before(&database.url).await;
+    let proxy = Proxy::start(&database.url).await;
     let locks = Hierlock::connect(&proxy.url).await.unwrap();
     for resources in [1, 2, 100] {
         let ids: Vec<String> = (0..resources).map(|i| format!("r{i}")).collect();

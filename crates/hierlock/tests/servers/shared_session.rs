@@ -108,7 +108,7 @@ async fn a_lost_connection_is_reported_to_all_guards() {
 async fn a_half_open_connection_is_ended_on_the_server() {
     let Some(database) = database().await else { return };
     let others = database.connect().await;
-    let proxy = Proxy::before(&database.url).await;
+    let proxy = Proxy::start(&database.url).await;
     let url = format!("{}&scope=session&keep_alive_ms=100&silence_ms=1000", proxy.url);
     let locks = Hierlock::connect(&url).await.unwrap();
     let guards = hold_many(&locks, 5).await;

@@ -216,7 +216,7 @@ const VALUE: &str = "SELECT value FROM numbers WHERE id = 1";
 async fn a_rollback_on_a_stalled_connection_fails_at_once(setup: Setup) {
     let Some(database) = Database::new(setup).await else { return };
     let locks = database.connect_with("silence_ms=500").await.as_sql().unwrap();
-    let proxy = Proxy::before(database.bare_url()).await;
+    let proxy = Proxy::start(database.bare_url()).await;
     let behind = hierlock::database::Database::connect(&proxy.url).await.unwrap();
     let mut tx = behind.begin().await.unwrap();
     proxy.set_mode(NetworkMode::Stalls);

@@ -93,7 +93,7 @@ async fn run(store: &Store, operation: Operation, when: FaultTrigger, fault: Fau
         Place::Server(Engine::Postgres) => "sslmode=disable",
         _ => "ssl-mode=disabled",
     };
-    let proxy = Proxy::before(&format!("{}?{plain}", store.url)).await;
+    let proxy = Proxy::start(&format!("{}?{plain}", store.url)).await;
     if fault == Fault::SplitBytes {
         proxy.set_mode(NetworkMode::SplitsBytes);
     }

@@ -184,7 +184,7 @@ pub(super) async fn run_all(
 ) -> sqlx::Result<u64> {
     let mut affected = 0;
     for sql in statements {
-        affected += session.affected(&sql).await?;
+        affected += session.as_ref().affected(&sql).await?;
     }
     Ok(affected)
 }

@@ -18,7 +18,7 @@ impl Provision {
     pub(super) async fn session(&self) -> Result<Session> {
         let session = Session::connect_alone(&self.address, self.answer_limit).await;
         let mut session = session.map_err(Error::from)?;
-        session.set_answer_limit(ANSWER_LIMIT);
+        session.answer_limit = ANSWER_LIMIT;
         if let Some(sql) = self.series.allow(self.scheme.dialect) {
             session.run(&sql).await?;
         }

@@ -299,7 +299,7 @@ impl Provision {
             let is_new = |node: &&Target| !there.contains(&*hex(node.key().as_bytes()));
             let mut new = nodes.iter().filter(is_new).peekable();
             if new.peek().is_some() {
-                added += session.affected(&self.scheme.insert(new)).await?;
+                added += session.as_ref().affected(&self.scheme.insert(new)).await?;
             }
         }
         Ok(added)

@@ -126,7 +126,7 @@ impl Provision {
                     chunk.level
                 ),
             };
-            deleted += leader.affected(&sql).await?;
+            deleted += leader.as_ref().affected(&sql).await?;
             done += chunk.rows();
             progress(ProvisionProgress { phase: ProvisionPhase::Deleting, done, total });
         }

@@ -25,7 +25,7 @@ async fn leases_behind_proxy(store: &Store) -> Option<(Proxy, Leases)> {
         Place::Server(_) => "ssl-mode=disabled",
         Place::Sqlite => return None,
     };
-    let proxy = Proxy::before(&format!("{}?{plain}", store.url)).await;
+    let proxy = Proxy::start(&format!("{}?{plain}", store.url)).await;
     let leases = Leases::new(Database::connect(&proxy.url).await.unwrap());
     Some((proxy, leases))
 }

@@ -33,7 +33,7 @@ impl QueueBehindProxy {
     async fn new(engine: Engine) -> Option<Self> {
         let store = Store::new(Place::Server(engine)).await?;
         let direct = provision_queue(&store).await;
-        let proxy = Proxy::before(&store.url).await;
+        let proxy = Proxy::start(&store.url).await;
         let (database, is_idle) = database_with_idle_check(&proxy.url).await;
         let queue = Queue::new(database, "mail").unwrap();
         // Opens a connection.
