@@ -48,7 +48,7 @@ use hierlock_engine::{Dialect, Pool, PoolSettings, Purpose, ServerAddress};
 use hierlock_engine::{UrlUse, check_parameters, task_tracker};
 use pool::DatabasePool;
 #[cfg(feature = "_server")]
-use pool::ProgramServer;
+use pool::DatabaseServer;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Handle;
@@ -105,7 +105,7 @@ impl DatabaseBuilder {
             let pool = Pool::new(address, settings);
             // Fails at once if the server cannot be reached.
             pool.give_back(pool.connect().await?);
-            return Ok(DatabasePool::Own(pool).into());
+            return Ok(DatabasePool::Own(DatabaseServer::new(pool)).into());
         }
         Err(UrlError::Database { url: url.into() }.into())
     }
@@ -250,7 +250,7 @@ impl Database {
     #[cfg(all(feature = "postgres", feature = "toolbox"))]
     pub(crate) fn listener(&self) -> Option<sqlx::PgPool> {
         let options = match &self.pool {
-            DatabasePool::Own(pool) => match &pool.address {
+            DatabasePool::Own(server) => match &server.pool.address {
                 ServerAddress::Postgres(options) => (**options).clone(),
                 #[cfg(feature = "mysql")]
                 ServerAddress::Mysql(..) => return None,
@@ -314,8 +314,7 @@ impl From<DatabasePool> for Database {
 #[cfg(feature = "mysql")]
 impl From<sqlx::MySqlPool> for Database {
     fn from(pool: sqlx::MySqlPool) -> Self {
-        let options = pool.connect_options().as_ref().clone();
-        let server = ProgramServer::new(ServerAddress::mysql(Dialect::Mysql, options));
+        let server = DatabaseServer::of_program(&pool);
         DatabasePool::Mysql(pool, server).into()
     }
 }
@@ -323,8 +322,7 @@ impl From<sqlx::MySqlPool> for Database {
 #[cfg(feature = "postgres")]
 impl From<sqlx::PgPool> for Database {
     fn from(pool: sqlx::PgPool) -> Self {
-        let options = pool.connect_options().as_ref().clone();
-        let server = ProgramServer::new(ServerAddress::postgres(options));
+        let server = DatabaseServer::of_program(&pool);
         DatabasePool::Postgres(pool, server).into()
     }
 }
