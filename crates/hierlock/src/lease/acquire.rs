@@ -106,12 +106,12 @@ struct Acquisition {
 
 impl Acquisition {
     fn new(leases: Leases, request: LeaseRequest) -> Result<Self> {
-        let driver = leases.database().driver();
+        let driver = leases.database.driver();
         let now = driver.now_ms();
         let (mut first, mut rows) = (String::new(), 0);
         #[cfg(feature = "_server")]
-        if let Some(scheme) = &leases.0.slots {
-            (first, rows) = super::slots::lock(scheme, &request.target)?;
+        if let Some(scheme) = super::slots::scheme(driver, &leases.hierarchy) {
+            (first, rows) = super::slots::lock(&scheme, &request.target)?;
         }
         if driver == Driver::Mysql {
             first += &format!("; SELECT {now}");
@@ -163,7 +163,7 @@ impl Acquisition {
     }
 
     async fn run(self: &Arc<Self>) -> Result<AcquireResult> {
-        let database = self.leases.database();
+        let database = &self.leases.database;
         if database.driver() == Driver::Sqlite {
             let values = self.values(None);
             let rows =
@@ -214,7 +214,7 @@ impl Acquisition {
             let owner = &self.request.owner;
             (tx.execute(sql, [row.token.into(), owner.into(), row.acquired_ms.into()]).await, tx)
         };
-        self.leases.database().run((SCHEMA, &self.first), delete).await.map(drop)
+        self.leases.database.run((SCHEMA, &self.first), delete).await.map(drop)
     }
 
     async fn run_in(&self, tx: &mut Transaction, rows: Vec<Row>) -> Result<AcquireResult> {
@@ -230,7 +230,7 @@ impl Acquisition {
             }
             // Live leases come first.
             for conflict in self.conflicts(tx).await? {
-                let (doing, token) = ("remove a lease that has expired", Some(conflict.token));
+                let (doing, token) = ("delete an expired lease", Some(conflict.token));
                 if !conflict.is_expired || remove_expired(tx, doing, token, 1).await? == 0 {
                     return Ok(Err(Box::new(conflict)));
                 }
