@@ -5,7 +5,7 @@
 //! in two round trips for the whole transaction: BEGIN is sent with the first, COMMIT with the second.
 
 use super::BATCH;
-use super::schema::{JobState, PLANNER_SETTINGS, SCHEMA};
+use super::schema::{CLAIMED, PLANNER_SETTINGS, SCHEMA};
 use crate::database::{
     Database, DatabaseConnection, Driver, LockWaitPolicy, PooledConnection, Row, RowLock,
 };
@@ -30,22 +30,22 @@ pub(super) enum RowSelection {
     ByClaim { claims: Vec<(i64, i64)>, policy: LockWaitPolicy },
 }
 
-/// Selects claimed jobs by ID and claim number: returns the text after WITH, and the text from FROM on.
+/// Returns the FROM and WHERE clauses that find claimed jobs by ID and claim number, as `j`.
 ///
 /// Without FORCE INDEX, MySQL and MariaDB would scan the table for a long list, and wait for locked rows that are not in
 /// the list.
-pub(super) fn claimed_rows(driver: Driver, claims: &[(i64, i64)]) -> (String, String) {
+pub(super) fn claimed_rows(driver: Driver, claims: &[(i64, i64)]) -> String {
     let list = claims.iter().map(|(id, n)| format!("({id},{n})")).collect::<Vec<_>>().join(",");
-    let state = JobState::Claimed.code();
     if driver == Driver::Mysql {
-        let from = format!(
-            "FROM hier_jobs AS j {BY_PRIMARY_KEY} WHERE (j.id, j.claim) IN ({list}) AND j.state = {state}"
+        return format!(
+            "FROM hier_jobs AS j {BY_PRIMARY_KEY} WHERE (j.id, j.claim) IN ({list}) AND j.state = {CLAIMED}"
         );
-        return (String::new(), from);
     }
-    let from =
-        format!("FROM v JOIN hier_jobs j ON j.id = v.id WHERE j.claim = v.n AND j.state = {state}");
-    (format!("v (id, n) AS (VALUES {list})"), from)
+    // PostgreSQL and SQLite give these names to the columns of VALUES.
+    format!(
+        "FROM (VALUES {list}) AS v JOIN hier_jobs j ON j.id = v.column1 WHERE j.claim = v.column2 \
+         AND j.state = {CLAIMED}"
+    )
 }
 
 const BY_PRIMARY_KEY: &str = "FORCE INDEX (PRIMARY)";
@@ -60,8 +60,8 @@ impl RowSelection {
         Self::ByIndex { index: "hier_jobs_due", condition, order: "due_ms", limit: BATCH }
     }
 
-    /// Returns the text after WITH, and the text from FROM on.
-    fn text(&self, driver: Driver) -> (String, String) {
+    /// Returns the rest of the SELECT, from FROM on.
+    fn text(&self, driver: Driver) -> String {
         let lock = |policy| driver.lock(RowLock::Exclusive, policy);
         match self {
             RowSelection::ByIndex { index, condition, order, limit } => {
@@ -73,15 +73,14 @@ impl RowSelection {
                 };
                 let (condition, lock) =
                     (condition.replace("{now}", &now), lock(LockWaitPolicy::Skip));
-                let from = format!(
+                format!(
                     "FROM hier_jobs AS j{index} WHERE {condition} ORDER BY {order} LIMIT {limit}{lock}"
-                );
-                (String::new(), from)
+                )
             }
             RowSelection::ByClaim { claims, policy } => {
-                let ((with, from), lock) = (claimed_rows(driver, claims), lock(*policy));
+                let (from, lock) = (claimed_rows(driver, claims), lock(*policy));
                 // An explicit LIMIT, since a session may have a smaller default (`sql_select_limit`).
-                (with + ", ", format!("{from} LIMIT {}{lock}", claims.len()))
+                format!("{from} LIMIT {}{lock}", claims.len())
             }
         }
     }
@@ -150,9 +149,9 @@ impl BatchUpdate {
     /// Returns the single statement of PostgreSQL and SQLite.
     pub(super) fn statement(&self, driver: Driver) -> String {
         let (counter, returning, set) = (self.counter.0, self.returning, self.set(driver));
-        let (with, from) = self.rows.text(driver);
+        let from = self.rows.text(driver);
         format!(
-            "WITH {with}c AS MATERIALIZED (SELECT j.id {from}) UPDATE hier_jobs SET {set} WHERE \
+            "WITH c AS MATERIALIZED (SELECT j.id {from}) UPDATE hier_jobs SET {set} WHERE \
              id IN (SELECT id FROM c) RETURNING id, {counter}{returning}"
         )
     }
@@ -160,7 +159,7 @@ impl BatchUpdate {
     /// Returns the first statement of MySQL and MariaDB.
     pub(super) fn select(&self) -> String {
         let ((counter, by), returning) = (self.counter, self.returning);
-        let (_, from) = self.rows.text(Driver::Mysql);
+        let from = self.rows.text(Driver::Mysql);
         format!("SELECT j.id, {counter} + {by}{returning} {from}")
     }
 

@@ -4,7 +4,7 @@ use super::batch_update::{BatchUpdate, RowSelection, claimed_rows};
 use super::claimed_job::ClaimedJob;
 use super::inspect::read;
 use super::job::{check_name, millis};
-use super::schema::{JobState, SCHEMA};
+use super::schema::{CLAIMED, SCHEDULED, SCHEMA};
 use super::{BATCH, Queue, ids};
 use crate::database::{Driver, LockWaitPolicy, Row};
 use crate::error::Result;
@@ -92,10 +92,10 @@ impl Queue {
             }
             // A missing job is lost, or its row is locked by a transaction that may roll back.
             if jobs.iter().any(|job| lost.contains(&job.id())) {
-                let (with, from) = claimed_rows(self.database().driver(), &claims);
-                let with = if with.is_empty() { with } else { format!("WITH {with} ") };
-                let sql = format!("{with}SELECT j.id {from}");
-                for id in ids(&read(self.database(), "look for jobs", &sql, &[]).await?)? {
+                let sql =
+                    format!("SELECT j.id {}", claimed_rows(self.database().driver(), &claims));
+                for id in ids(&read(self.database(), "check the claims of jobs", &sql, &[]).await?)?
+                {
                     lost.remove(&id);
                 }
             }
@@ -121,7 +121,9 @@ impl Queue {
             *(if is_dead { &mut counts.dead } else { &mut counts.returned }) += 1;
             Ok(())
         };
-        return_expired(self.name()).run_for_all(self.database(), "bring back jobs", count).await?;
+        return_expired(self.name())
+            .run_for_all(self.database(), "return expired jobs", count)
+            .await?;
         Ok(counts)
     }
 
@@ -161,19 +163,18 @@ pub(super) fn claim_update(queue: &str, worker: &str, most: usize, lease: i64) -
 }
 
 pub(super) fn promote_scheduled(queue: &str) -> BatchUpdate {
-    BatchUpdate::new(due(queue, JobState::Scheduled), "state = 0")
+    BatchUpdate::new(due(queue, SCHEDULED), "state = 0")
 }
 
 /// Makes claimed jobs ready or dead whose lease has ended.
 pub(super) fn return_expired(queue: &str) -> BatchUpdate {
     let set = "state = CASE WHEN {n} >= max_attempts THEN 3 ELSE 0 END, due_ms = {now}, \
                last_error = 'the lease of its worker ended before it was done'";
-    let update = BatchUpdate::new(due(queue, JobState::Claimed), set);
+    let update = BatchUpdate::new(due(queue, CLAIMED), set);
     BatchUpdate { counter: ("attempts", 1), returning: ", max_attempts", ..update }
 }
 
-fn due(queue: &str, state: JobState) -> RowSelection {
-    let state = state.code();
+fn due(queue: &str, state: i64) -> RowSelection {
     let condition = format!("queue = '{queue}' AND state = {state} AND due_ms <= {{now}}");
     RowSelection::by_due_time(condition)
 }

@@ -82,27 +82,21 @@ impl Queue {
             return ids(&self.database().fetch(SCHEMA.failed(OPERATION), &sql, &values).await?);
         }
         // MySQL returns only the number of deleted rows. If that is not all, the jobs are deleted one by one.
-        if self.delete_all_or_none(claims).await? {
+        if claims.len() > 1 && self.delete_all_or_none(claims).await? {
             return Ok(claims.iter().map(|(id, _)| *id).collect());
         }
-        let mut done = Vec::new();
-        for claim in claims.iter().filter(|_| claims.len() > 1) {
-            if self.delete_all_or_none(std::slice::from_ref(claim)).await? {
-                done.push(claim.0);
+        let mut deleted = Vec::new();
+        for (id, claim) in claims.iter().copied() {
+            let (failed, values) = (SCHEMA.failed(OPERATION), [id.into(), claim.into()]);
+            if self.database().execute(failed, DELETE_ONE, &values).await?.rows > 0 {
+                deleted.push(id);
             }
         }
-        Ok(done)
+        Ok(deleted)
     }
 
     async fn delete_all_or_none(&self, claims: &[(i64, i64)]) -> Result<bool> {
-        if let [(id, claim)] = claims {
-            let values = [(*id).into(), (*claim).into()];
-            let done =
-                self.database().execute(SCHEMA.failed(OPERATION), DELETE_ONE, &values).await?;
-            return Ok(done.rows == 1);
-        }
-        let (_, from) = claimed_rows(Driver::Mysql, claims);
-        let sql = format!("DELETE j {from}");
+        let sql = format!("DELETE j {}", claimed_rows(Driver::Mysql, claims));
         let done = self.database().send(async |mut lent| {
             let mut connection = lent.connection();
             let deleted = connection.begin_packet(&sql).await.map_err(SCHEMA.failed(OPERATION))?;
