@@ -121,19 +121,15 @@ impl Queue {
         let row = format!("(?, ?, ?, {now} * ? + ?, ?, ?, 0, ?, 0, {now})");
         let rows = vec![row; jobs.len()].join(", ");
         let mut values: Vec<Value> = jobs.iter().flat_map(|job| self.values(job)).collect();
-        let end = match driver {
-            Driver::Mysql => String::new(),
-            Driver::Sqlite => " ON CONFLICT DO NOTHING RETURNING id".to_owned(),
-            Driver::Postgres => {
-                let mut end = " ON CONFLICT (queue, unique_key) DO NOTHING RETURNING id".to_owned();
-                if jobs.iter().any(|job| !job.start.is_later()) {
-                    // Sent at the commit, once for all rows of a transaction.
-                    end += ", pg_notify(?, ?)::text";
-                    values.extend([CHANNEL.into(), self.name().into()]);
-                }
-                end
-            }
-        };
+        let mut end = String::new();
+        if driver != Driver::Mysql {
+            end += " ON CONFLICT (queue, unique_key) DO NOTHING RETURNING id";
+        }
+        if driver == Driver::Postgres && jobs.iter().any(|job| !job.start.is_later()) {
+            // Sent at the commit, once for all rows of a transaction.
+            end += ", pg_notify(?, ?)::text";
+            values.extend([CHANNEL.into(), self.name().into()]);
+        }
         let sql = format!(
             "INSERT INTO hier_jobs (queue, state, priority, due_ms, unique_key, payload, attempts, \
              max_attempts, claim, created_ms) VALUES {rows}{end}"
