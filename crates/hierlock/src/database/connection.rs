@@ -1,7 +1,6 @@
 //! A connection on which the toolbox runs its statements. On a server, a statement without an answer is detected.
 
-use super::pool::ServerSession;
-use super::{Row, Value, failed};
+use super::{Row, ServerSession, Value, failed};
 #[cfg(feature = "_server")]
 use hierlock_engine::sessions;
 use hierlock_engine::{ConnectionRef, Driver, ExecuteResult, PacketResult, timed_out};

@@ -28,6 +28,8 @@
 mod connection;
 mod pool;
 mod schema;
+#[cfg(feature = "_server")]
+mod server;
 mod transaction;
 
 pub(crate) use connection::{DatabaseConnection, heartbeat_limit, with_time_limit};
@@ -48,12 +50,16 @@ use hierlock_engine::{Dialect, Pool, PoolSettings, Purpose, ServerAddress};
 use hierlock_engine::{UrlUse, check_parameters, task_tracker};
 use pool::DatabasePool;
 #[cfg(feature = "_server")]
-use pool::DatabaseServer;
+use server::{DatabaseServer, ServerSession};
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+/// SQLite has no server.
+#[cfg(not(feature = "_server"))]
+type ServerSession = std::convert::Infallible;
 
 /// How long [`Database::close`] waits for background tasks.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);

@@ -1,18 +1,15 @@
 //! The connection pool of a database, and a connection in use.
 
-use super::Driver;
-use super::connection::DatabaseConnection;
 #[cfg(feature = "_server")]
-use crate::sql::ProgramPool;
+use super::server::DatabaseServer;
+use super::{DatabaseConnection, Driver, ServerSession};
 use hierlock_engine::{ConnectionRef, ErrorClass};
 #[cfg(feature = "_server")]
-use hierlock_engine::{Permit, Pool, PoolSettings, Purpose, Session, SessionId, SessionRef};
-#[cfg(feature = "_server")]
-use parking_lot::Mutex;
+use hierlock_engine::{Permit, Pool, Session};
 use sqlx::pool::PoolConnection;
-use std::time::Duration;
 #[cfg(feature = "_server")]
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime::Handle;
 
 #[cfg(feature = "_server")]
@@ -61,77 +58,6 @@ enum LentConnection {
     Postgres(PoolConnection<sqlx::Postgres>),
     #[cfg(feature = "sqlite")]
     Sqlite(PoolConnection<sqlx::Sqlite>),
-}
-
-/// The server of a database.
-#[cfg(feature = "_server")]
-#[derive(Debug)]
-pub(super) struct DatabaseServer {
-    /// For the program's pool it has only the control session, which asks about sessions and ends them. Its dialect is then
-    /// MySQL for MariaDB too.
-    pub(super) pool: Arc<Pool>,
-    /// The session ids of the program's pool by process id, so that each connection is asked only once.
-    sessions: Mutex<HashMap<i64, SessionId>>,
-}
-
-/// The session of a connection on its server.
-#[cfg(feature = "_server")]
-#[derive(Debug)]
-pub(super) struct ServerSession {
-    pub(super) server: Arc<DatabaseServer>,
-    /// For the program's pool it is known after the first transaction has begun.
-    pub(super) id: Option<SessionId>,
-}
-
-#[cfg(not(feature = "_server"))]
-pub(super) type ServerSession = std::convert::Infallible;
-
-#[cfg(feature = "_server")]
-impl DatabaseServer {
-    pub(super) fn new(pool: Arc<Pool>) -> Arc<Self> {
-        Arc::new(Self { pool, sessions: Mutex::default() })
-    }
-
-    pub(super) fn of_program(pool: &impl ProgramPool) -> Arc<Self> {
-        let settings = PoolSettings { purpose: Purpose::Control, ..PoolSettings::default() };
-        Self::new(Pool::new(pool.address(), settings))
-    }
-
-    fn session(self: &Arc<Self>, id: Option<SessionId>) -> Option<ServerSession> {
-        Some(ServerSession { server: self.clone(), id })
-    }
-}
-
-#[cfg(feature = "_server")]
-impl ServerSession {
-    /// Sets the id of a session of the program's pool. The server is asked only once for each connection.
-    pub(super) async fn identify(
-        &mut self,
-        connection: ConnectionRef<'_>,
-        pid: i64,
-    ) -> sqlx::Result<()> {
-        let Self { server, id } = self;
-        *id = server.sessions.lock().get(&pid).copied();
-        if id.is_none() {
-            let Pool { address, settings, .. } = &*server.pool;
-            let mut session =
-                SessionRef::of_caller(connection, address.dialect(), settings.answer_limit);
-            let session_id = session.query_id().await?;
-            server.sessions.lock().insert(session_id.pid, session_id);
-            *id = Some(session_id);
-        }
-        Ok(())
-    }
-
-    /// Ends the session on the server and forgets the ids of all others: the server may have restarted, and would give
-    /// their process ids to other sessions.
-    fn abandon(self) {
-        let Self { server, id } = self;
-        server.sessions.lock().clear();
-        if let Some(id) = id {
-            server.pool.abandon(server.pool.address.dialect(), id);
-        }
-    }
 }
 
 impl DatabasePool {

@@ -174,6 +174,6 @@ impl BatchUpdate {
     }
 }
 
-pub(super) fn join_numbers<'a>(numbers: impl IntoIterator<Item = &'a i64>) -> String {
-    numbers.into_iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+pub(super) fn join_numbers(numbers: &[i64]) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }

@@ -1,6 +1,6 @@
 //! Completes jobs, which deletes them.
 
-use super::batch_update::{claimed_rows, join_numbers};
+use super::batch_update::claimed_rows;
 use super::claimed_job::{ClaimedJob, JobOutcome};
 use super::schema::SCHEMA;
 use super::{BATCH, Queue, ids};
@@ -16,12 +16,9 @@ const DELETE_ONE: &str = "DELETE FROM hier_jobs WHERE id = ? AND claim = ? AND s
 /// jobs, so it can be prepared.
 fn delete_returning(driver: Driver, claims: &[(i64, i64)]) -> (String, Vec<Value>) {
     if driver == Driver::Postgres {
-        let sql =
-            "SELECT id FROM hier_jobs_complete(?::text::bigint[], ?::text::bigint[]) AS done (id)";
-        let array = |numbers: String| Value::from(format!("{{{numbers}}}"));
-        let ids = array(join_numbers(claims.iter().map(|(id, _)| id)));
-        let claims = array(join_numbers(claims.iter().map(|(_, claim)| claim)));
-        return (sql.to_owned(), vec![ids, claims]);
+        let sql = "SELECT id FROM hier_jobs_complete(?, ?) AS done (id)";
+        let (ids, claims): (Vec<i64>, Vec<i64>) = claims.iter().copied().unzip();
+        return (sql.to_owned(), vec![ids.into(), claims.into()]);
     }
     let (ids, pairs) = (vec!["?"; claims.len()].join(","), vec!["(?,?)"; claims.len()].join(","));
     let sql = format!(

@@ -67,8 +67,11 @@ impl Schema {
             return Ok(Err(TableError::BeingUpgraded { schema: self }.into()));
         }
         let upgraded = self.upgrade_locked(connection).await;
-        let unlocked = unlock(connection).await;
-        upgraded.and_then(|upgraded| unlocked.map(|()| upgraded))
+        if connection.driver() == Driver::Mysql {
+            let unlocked = connection.run(&format!("DO RELEASE_LOCK({UPGRADE_LOCK_NAME})")).await;
+            return upgraded.and_then(|upgraded| unlocked.map(|()| upgraded));
+        }
+        upgraded
     }
 
     /// Upgrades in a new transaction, on a connection that is in no transaction.
@@ -162,13 +165,6 @@ async fn lock(connection: &mut DatabaseConnection<'_>) -> sqlx::Result<bool> {
         Driver::Sqlite => return Ok(true),
     };
     Ok(number(connection, &sql).await? == 1)
-}
-
-async fn unlock(connection: &mut DatabaseConnection<'_>) -> sqlx::Result<()> {
-    if connection.driver() == Driver::Mysql {
-        connection.run(&format!("DO RELEASE_LOCK({UPGRADE_LOCK_NAME})")).await?;
-    }
-    Ok(())
 }
 
 /// Runs a statement, and ignores an error that says that it was run before.
