@@ -87,12 +87,7 @@ pub(crate) enum OptimisticError {
     #[error("the row of `{table}` is locked by another transaction")]
     WouldBlock { table: String, source: sqlx::Error },
     #[error(
-        "the version `{column}` of the row of `{table}` is NULL; it must be a number (BIGINT NOT NULL \
-         DEFAULT 1)"
-    )]
-    NoVersion { table: String, column: String },
-    #[error(
-        "the version `{column}` of the row of `{table}` is {found}; a version is an integer (BIGINT NOT NULL), \
+        "the version `{column}` of the row of `{table}` is {found}; a version is an integer (BIGINT NOT NULL DEFAULT 1), \
          at most {}",
         i64::MAX
     )]
@@ -134,9 +129,7 @@ impl OptimisticError {
             Self::Stale { .. } => ErrorKind::Stale,
             Self::Missing => ErrorKind::Missing,
             Self::WouldBlock { .. } => ErrorKind::WouldBlock,
-            Self::NoVersion { .. } | Self::NotAVersion { .. } | Self::NotUpdated { .. } => {
-                ErrorKind::Other
-            }
+            Self::NotAVersion { .. } | Self::NotUpdated { .. } => ErrorKind::Other,
             // All others are invalid arguments.
             _ => ErrorKind::Usage,
         }

@@ -207,7 +207,7 @@ async fn a_version_can_have_any_integer_type(store: Store) {
 
 async fn an_invalid_version_is_an_error(store: Store) {
     let mut invalid = vec![
-        ("BIGINT", "NULL", "NULL"),
+        ("BIGINT", "NULL", "is NULL"),
         ("VARCHAR(9)", "'abc'", "a version is an integer"),
         ("DOUBLE PRECISION", "1.5", "a version is an integer"),
     ];
