@@ -62,8 +62,7 @@ impl RowSelection {
 
     /// Returns the rest of the SELECT, from FROM on.
     fn text(&self, driver: Driver) -> String {
-        let lock = |policy| driver.lock(RowLock::Exclusive, policy);
-        match self {
+        let (from, policy) = match self {
             RowSelection::ByIndex { index, condition, order, limit } => {
                 // PostgreSQL uses an index for a volatile clock only if a subquery reads it once.
                 let (index, now) = match driver {
@@ -71,23 +70,21 @@ impl RowSelection {
                     Driver::Sqlite => (format!(" INDEXED BY {index}"), driver.now_ms().into()),
                     Driver::Postgres => (String::new(), format!("(SELECT {})", driver.now_ms())),
                 };
-                let (condition, lock) =
-                    (condition.replace("{now}", &now), lock(LockWaitPolicy::Skip));
-                format!(
-                    "FROM hier_jobs AS j{index} WHERE {condition} ORDER BY {order} LIMIT {limit}{lock}"
-                )
+                let condition = condition.replace("{now}", &now);
+                let from = format!("FROM hier_jobs AS j{index} WHERE {condition} ORDER BY {order}");
+                (format!("{from} LIMIT {limit}"), LockWaitPolicy::Skip)
             }
+            // An explicit LIMIT, since a session may have a smaller default (`sql_select_limit`).
             RowSelection::ByClaim { claims, policy } => {
-                let (from, lock) = (claimed_rows(driver, claims), lock(*policy));
-                // An explicit LIMIT, since a session may have a smaller default (`sql_select_limit`).
-                format!("{from} LIMIT {}{lock}", claims.len())
+                (format!("{} LIMIT {}", claimed_rows(driver, claims), claims.len()), *policy)
             }
-        }
+        };
+        from + &driver.lock(RowLock::Exclusive, policy)
     }
 }
 
 impl BatchUpdate {
-    /// Returns an update that sets columns, increments nothing, and returns the IDs.
+    /// Returns an update that sets columns, increments nothing, and returns the IDs and claim numbers.
     pub(super) fn new(rows: RowSelection, set: impl Into<String>) -> Self {
         Self { rows, set: set.into(), counter: ("claim", 0), returning: "" }
     }

@@ -5,10 +5,10 @@ use super::claimed_job::ClaimedJob;
 use super::inspect::read;
 use super::job::{check_name, millis};
 use super::schema::{CLAIMED, SCHEDULED, SCHEMA};
-use super::{BATCH, Queue, ids};
+use super::{BATCH, Queue};
 use crate::database::{Driver, LockWaitPolicy, Row};
 use crate::error::Result;
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -80,31 +80,30 @@ impl Queue {
     /// If the future is dropped, the leases may or may not be extended.
     pub async fn heartbeat(&self, jobs: &[ClaimedJob], lease: Duration) -> Result<Vec<i64>> {
         let lease_ms = millis("lease", lease, 1)?;
-        let mut lost: BTreeSet<i64> = jobs.iter().map(ClaimedJob::id).collect();
+        let mut lost = Vec::new();
         for jobs in jobs.chunks(BATCH) {
             let sent_at = Instant::now();
             let claims: Vec<_> = jobs.iter().map(ClaimedJob::claim).collect();
-            let rows =
-                RowSelection::ByClaim { claims: claims.clone(), policy: LockWaitPolicy::Skip };
+            let from = claimed_rows(self.database().driver(), &claims);
+            let rows = RowSelection::ByClaim { claims, policy: LockWaitPolicy::Skip };
             let extend = BatchUpdate::new(rows, format!("due_ms = {{now}} + {lease_ms}"));
-            for id in ids(&extend.run(self.database(), "extend the leases of jobs").await?)? {
-                lost.remove(&id);
-            }
+            let mut rows = extend.run(self.database(), "extend the leases of jobs").await?;
             // A missing job is lost, or its row is locked by a transaction that may roll back.
-            if jobs.iter().any(|job| lost.contains(&job.id())) {
-                let sql =
-                    format!("SELECT j.id {}", claimed_rows(self.database().driver(), &claims));
-                for id in ids(&read(self.database(), "check the claims of jobs", &sql, &[]).await?)?
-                {
-                    lost.remove(&id);
+            if rows.len() < jobs.len() {
+                let sql = format!("SELECT j.id, j.claim {from}");
+                rows.extend(read(self.database(), "check the claims of jobs", &sql, &[]).await?);
+            }
+            let held = rows.iter().map(|row| Ok((row.int(0)?, row.int(1)?)));
+            let held = held.collect::<Result<HashSet<(i64, i64)>>>()?;
+            for job in jobs {
+                let is_held = held.contains(&job.claim());
+                job.set_owned_until(if is_held { sent_at + lease } else { sent_at });
+                if !is_held {
+                    lost.push(job.id());
                 }
             }
-            for job in jobs {
-                let is_lost = lost.contains(&job.id());
-                job.set_owned_until(if is_lost { sent_at } else { sent_at + lease });
-            }
         }
-        Ok(lost.into_iter().collect())
+        Ok(lost)
     }
 
     /// Makes jobs ready that are due, or whose lease has ended. The end of a lease counts as a failure, so a job that

@@ -91,11 +91,10 @@ impl Job {
             QueueError::ZeroByte { what: "unique key" }
         } else if self.max_attempts == 0 {
             QueueError::NoAttempts
+        } else if let StartTime::In(delay) = self.start {
+            return millis("delay", delay, 0).map(drop);
         } else {
-            return match self.start {
-                StartTime::In(delay) => millis("delay", delay, 0).map(drop),
-                StartTime::At(_) => Ok(()),
-            };
+            return Ok(());
         };
         Err(error.into())
     }
