@@ -70,7 +70,8 @@ const TRANSACTION_RETRIES: RetryPolicy = RetryPolicy::with_attempts(20);
 #[derive(Clone)]
 pub struct Database {
     pool: DatabasePool,
-    tasks: TaskTracker,
+    /// The tasks that finish dropped calls.
+    pub(crate) tasks: TaskTracker,
 }
 
 /// The options of a connection to a database, made by [`Database::builder`].
@@ -279,10 +280,6 @@ impl Database {
     /// [`begin`](Self::begin) is the only writer.
     pub fn for_update(&self) -> &'static str {
         if self.driver() == Driver::Sqlite { "" } else { " FOR UPDATE" }
-    }
-
-    pub(crate) fn tasks(&self) -> &TaskTracker {
-        &self.tasks
     }
 
     /// Runs work that a task finishes if the caller drops the future, so that no statement is left unfinished on a

@@ -12,17 +12,13 @@ pub(crate) const SCHEMA: Schema = Schema {
     part: "lease",
     command: "hierlock lease provision",
     steps: &[statements],
-    tables,
+    tables: |driver| match driver {
+        Driver::Mysql => &["hier_leases", "hier_lease_audit", SLOT_TABLE],
+        Driver::Postgres | Driver::Sqlite => &["hier_leases", "hier_lease_audit"],
+    },
     functions: &[],
     rows: fill_slots,
 };
-
-fn tables(driver: Driver) -> &'static [&'static str] {
-    match driver {
-        Driver::Mysql => &["hier_leases", "hier_lease_audit", SLOT_TABLE],
-        Driver::Postgres | Driver::Sqlite => &["hier_leases", "hier_lease_audit"],
-    }
-}
 
 fn statements(driver: Driver) -> Vec<String> {
     let (generated_key, node) = (driver.generated_key(), driver.bytes(2100));
