@@ -339,7 +339,7 @@ fn a_usage_error_exits_with_64_and_changes_nothing() {
     let long = "k".repeat(256);
     for (arguments, message) in [
         (&["add", "mail"][..], "<PAYLOAD"),
-        (&["add", "two words", "x"], "cannot name a queue"),
+        (&["add", "two words", "x"], "cannot be the name of a queue"),
         (&["add", "mail", "x", "--unique", &long], "256 characters"),
         (&["add", "mail", "x", "--max-attempts", "0"], "0"),
         (&["add", "mail", "x", "--run-in", "soon"], "300ms, 5s, 2m or 1h"),
@@ -352,7 +352,7 @@ fn a_usage_error_exits_with_64_and_changes_nothing() {
         (&["work", "mail", "--concurrency", "0", "--", "true"], "1..=100"),
         (&["work", "mail", "--lease", "99ms", "--", "true"], "at least 100ms"),
         (&["work", "mail", "--poll", "0s", "--", "true"], "poll"),
-        (&["work", "two words", "--", "true"], "cannot name a queue"),
+        (&["work", "two words", "--", "true"], "cannot be the name of a queue"),
         (&["stats", "--url", "file:/tmp/x"], "is not a database"),
     ] {
         let printed = database.fails(64, &[&["queue"], arguments].concat());

@@ -1,11 +1,9 @@
 //! A connection on which the toolbox runs its statements. On a server, a statement without an answer is detected.
 
+use super::{Row, ServerSession, Value, failed};
 #[cfg(feature = "_server")]
-use super::pool::ProgramSession;
-use super::{Row, Value, failed};
+use hierlock_engine::sessions;
 use hierlock_engine::{ConnectionRef, Driver, ExecuteResult, PacketResult, timed_out};
-#[cfg(feature = "_server")]
-use hierlock_engine::{Pool, SessionId, SessionRef, sessions};
 use std::time::Duration;
 
 /// A connection borrowed for some statements, from a [`Database`](super::Database) or from a caller's transaction.
@@ -13,18 +11,8 @@ use std::time::Duration;
 pub struct DatabaseConnection<'a> {
     pub(crate) connection: ConnectionRef<'a>,
     /// The session on the server. None for a caller's transaction and for SQLite.
-    pub(super) session: Option<ServerSession<'a>>,
+    pub(super) session: Option<&'a mut ServerSession>,
 }
-
-#[cfg(feature = "_server")]
-#[derive(Debug)]
-pub(super) enum ServerSession<'a> {
-    Own { pool: &'a Pool, id: SessionId },
-    Program(&'a mut ProgramSession),
-}
-
-#[cfg(not(feature = "_server"))]
-pub(super) type ServerSession<'a> = std::marker::PhantomData<&'a ()>;
 
 impl<'a> DatabaseConnection<'a> {
     pub(crate) fn of_caller(connection: ConnectionRef<'a>) -> Self {
@@ -51,32 +39,17 @@ impl<'a> DatabaseConnection<'a> {
         let begin = self.driver().begin();
         let rest = if sql.is_empty() { String::new() } else { format!("; {sql}") };
         #[cfg(feature = "_server")]
-        if let Some(ServerSession::Program(ProgramSession { server, id: None })) = &self.session {
-            let pid = sessions::own_pid(server.pool.address.dialect());
-            let mut packet = self.packet(&format!("{begin}; SELECT {pid}{rest}")).await?;
+        if let Some(session) = &mut self.session
+            && session.id.is_none()
+        {
+            let pid = sessions::own_pid(session.server.pool.address.dialect());
+            let mut packet =
+                self.connection.packet(&format!("{begin}; SELECT {pid}{rest}")).await?;
             let pid = packet.rows.remove(0).int(0).map_err(|error| error.0)?;
-            self.identify(pid).await?;
+            session.identify(self.connection.reborrow(), pid).await?;
             return Ok(packet);
         }
         self.packet(&format!("{begin}{rest}")).await
-    }
-
-    /// Sets the session id of a connection of the program's pool. The server is asked only once for each connection.
-    #[cfg(feature = "_server")]
-    async fn identify(&mut self, pid: i64) -> sqlx::Result<()> {
-        let Some(ServerSession::Program(ProgramSession { server, id })) = &mut self.session else {
-            return Ok(());
-        };
-        *id = server.sessions.lock().get(&pid).copied();
-        if id.is_none() {
-            let (dialect, limit) =
-                (server.pool.address.dialect(), server.pool.settings.answer_limit);
-            let mut session = SessionRef::of_caller(self.connection.reborrow(), dialect, limit);
-            let session_id = session.query_id().await?;
-            server.sessions.lock().insert(session_id.pid, session_id);
-            *id = Some(session_id);
-        }
-        Ok(())
     }
 
     /// Runs a prepared statement. Each `?` outside of quotes and comments is a placeholder.
@@ -100,14 +73,12 @@ impl<'a> DatabaseConnection<'a> {
 
 /// Waits for the result of a statement as long as the server works on it.
 async fn await_answer<T>(
-    session: &Option<ServerSession<'_>>,
+    session: &Option<&mut ServerSession>,
     statement: impl Future<Output = sqlx::Result<T>>,
 ) -> sqlx::Result<T> {
     match session {
         #[cfg(feature = "_server")]
-        Some(ServerSession::Own { pool, id }) => pool.await_statement(*id, statement).await,
-        #[cfg(feature = "_server")]
-        Some(ServerSession::Program(ProgramSession { server, id: Some(id) })) => {
+        Some(ServerSession { server, id: Some(id) }) => {
             server.pool.await_statement(*id, statement).await
         }
         _ => statement.await,

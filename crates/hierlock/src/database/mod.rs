@@ -28,6 +28,8 @@
 mod connection;
 mod pool;
 mod schema;
+#[cfg(feature = "_server")]
+mod server;
 mod transaction;
 
 pub(crate) use connection::{DatabaseConnection, heartbeat_limit, with_time_limit};
@@ -48,12 +50,16 @@ use hierlock_engine::{Dialect, Pool, PoolSettings, Purpose, ServerAddress};
 use hierlock_engine::{UrlUse, check_parameters, task_tracker};
 use pool::DatabasePool;
 #[cfg(feature = "_server")]
-use pool::ProgramServer;
+use server::{DatabaseServer, ServerSession};
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+/// SQLite has no server.
+#[cfg(not(feature = "_server"))]
+type ServerSession = std::convert::Infallible;
 
 /// How long [`Database::close`] waits for background tasks.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
@@ -64,7 +70,8 @@ const TRANSACTION_RETRIES: RetryPolicy = RetryPolicy::with_attempts(20);
 #[derive(Clone)]
 pub struct Database {
     pool: DatabasePool,
-    tasks: TaskTracker,
+    /// The tasks that finish dropped calls.
+    pub(crate) tasks: TaskTracker,
 }
 
 /// The options of a connection to a database, made by [`Database::builder`].
@@ -105,7 +112,7 @@ impl DatabaseBuilder {
             let pool = Pool::new(address, settings);
             // Fails at once if the server cannot be reached.
             pool.give_back(pool.connect().await?);
-            return Ok(DatabasePool::Own(pool).into());
+            return Ok(DatabasePool::Own(DatabaseServer::new(pool)).into());
         }
         Err(UrlError::Database { url: url.into() }.into())
     }
@@ -250,7 +257,7 @@ impl Database {
     #[cfg(all(feature = "postgres", feature = "toolbox"))]
     pub(crate) fn listener(&self) -> Option<sqlx::PgPool> {
         let options = match &self.pool {
-            DatabasePool::Own(pool) => match &pool.address {
+            DatabasePool::Own(server) => match &server.pool.address {
                 ServerAddress::Postgres(options) => (**options).clone(),
                 #[cfg(feature = "mysql")]
                 ServerAddress::Mysql(..) => return None,
@@ -273,10 +280,6 @@ impl Database {
     /// [`begin`](Self::begin) is the only writer.
     pub fn for_update(&self) -> &'static str {
         if self.driver() == Driver::Sqlite { "" } else { " FOR UPDATE" }
-    }
-
-    pub(crate) fn tasks(&self) -> &TaskTracker {
-        &self.tasks
     }
 
     /// Runs work that a task finishes if the caller drops the future, so that no statement is left unfinished on a
@@ -314,8 +317,7 @@ impl From<DatabasePool> for Database {
 #[cfg(feature = "mysql")]
 impl From<sqlx::MySqlPool> for Database {
     fn from(pool: sqlx::MySqlPool) -> Self {
-        let options = pool.connect_options().as_ref().clone();
-        let server = ProgramServer::new(ServerAddress::mysql(Dialect::Mysql, options));
+        let server = DatabaseServer::of_program(&pool);
         DatabasePool::Mysql(pool, server).into()
     }
 }
@@ -323,8 +325,7 @@ impl From<sqlx::MySqlPool> for Database {
 #[cfg(feature = "postgres")]
 impl From<sqlx::PgPool> for Database {
     fn from(pool: sqlx::PgPool) -> Self {
-        let options = pool.connect_options().as_ref().clone();
-        let server = ProgramServer::new(ServerAddress::postgres(options));
+        let server = DatabaseServer::of_program(&pool);
         DatabasePool::Postgres(pool, server).into()
     }
 }

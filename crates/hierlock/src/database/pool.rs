@@ -1,18 +1,15 @@
 //! The connection pool of a database, and a connection in use.
 
-use super::Driver;
-use super::connection::DatabaseConnection;
 #[cfg(feature = "_server")]
-use super::connection::ServerSession;
+use super::server::DatabaseServer;
+use super::{DatabaseConnection, Driver, ServerSession};
 use hierlock_engine::{ConnectionRef, ErrorClass};
 #[cfg(feature = "_server")]
-use hierlock_engine::{Permit, Pool, PoolSettings, Purpose, ServerAddress, Session, SessionId};
-#[cfg(feature = "_server")]
-use parking_lot::Mutex;
+use hierlock_engine::{Permit, Pool, Session};
 use sqlx::pool::PoolConnection;
-use std::time::Duration;
 #[cfg(feature = "_server")]
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime::Handle;
 
 #[cfg(feature = "_server")]
@@ -30,11 +27,11 @@ const MAX_IDLE_WITHOUT_PING: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(super) enum DatabasePool {
     #[cfg(feature = "_server")]
-    Own(Arc<Pool>),
+    Own(Arc<DatabaseServer>),
     #[cfg(feature = "mysql")]
-    Mysql(sqlx::MySqlPool, Arc<ProgramServer>),
+    Mysql(sqlx::MySqlPool, Arc<DatabaseServer>),
     #[cfg(feature = "postgres")]
-    Postgres(sqlx::PgPool, Arc<ProgramServer>),
+    Postgres(sqlx::PgPool, Arc<DatabaseServer>),
     #[cfg(feature = "sqlite")]
     Sqlite(sqlx::SqlitePool),
 }
@@ -45,6 +42,8 @@ pub(super) enum DatabasePool {
 pub(crate) struct PooledConnection {
     /// None after it was given back.
     connection: Option<LentConnection>,
+    /// None on SQLite.
+    session: Option<ServerSession>,
     /// The runtime on which sqlx closes a dropped connection: the dropping thread may belong to no runtime.
     runtime: Handle,
 }
@@ -54,61 +53,18 @@ enum LentConnection {
     #[cfg(feature = "_server")]
     Own { session: Session, pool: Arc<Pool>, _permit: Permit },
     #[cfg(feature = "mysql")]
-    Mysql(PoolConnection<sqlx::MySql>, ProgramSession),
+    Mysql(PoolConnection<sqlx::MySql>),
     #[cfg(feature = "postgres")]
-    Postgres(PoolConnection<sqlx::Postgres>, ProgramSession),
+    Postgres(PoolConnection<sqlx::Postgres>),
     #[cfg(feature = "sqlite")]
     Sqlite(PoolConnection<sqlx::Sqlite>),
-}
-
-/// The server of the program's pool, and the session ids of its connections. Its dialect is MySQL for MariaDB too.
-#[cfg(feature = "_server")]
-#[derive(Debug)]
-pub(super) struct ProgramServer {
-    /// Only for the control session, which asks about sessions and ends them.
-    pub(super) pool: Arc<Pool>,
-    /// The session ids by process id, so that each connection is asked only once.
-    pub(super) sessions: Mutex<HashMap<i64, SessionId>>,
-}
-
-#[cfg(feature = "_server")]
-#[derive(Debug)]
-pub(super) struct ProgramSession {
-    pub(super) server: Arc<ProgramServer>,
-    /// Known after the first transaction has begun.
-    pub(super) id: Option<SessionId>,
-}
-
-#[cfg(feature = "_server")]
-impl ProgramServer {
-    pub(super) fn new(address: ServerAddress) -> Arc<Self> {
-        let settings = PoolSettings { purpose: Purpose::Control, ..PoolSettings::default() };
-        Arc::new(Self { pool: Pool::new(address, settings), sessions: Mutex::default() })
-    }
-
-    pub(super) fn session(self: &Arc<Self>) -> ProgramSession {
-        ProgramSession { server: self.clone(), id: None }
-    }
-}
-
-#[cfg(feature = "_server")]
-impl ProgramSession {
-    /// Ends the session on the server and forgets the ids of all others: the server may have restarted, and would give
-    /// their process ids to other sessions.
-    pub(super) fn abandon(self) {
-        let Self { server, id } = self;
-        server.sessions.lock().clear();
-        if let Some(id) = id {
-            server.pool.abandon(id);
-        }
-    }
 }
 
 impl DatabasePool {
     pub(super) fn driver(&self) -> Driver {
         match self {
             #[cfg(feature = "_server")]
-            DatabasePool::Own(pool) => pool.address.dialect().driver(),
+            DatabasePool::Own(server) => server.pool.address.dialect().driver(),
             #[cfg(feature = "mysql")]
             DatabasePool::Mysql(..) => Driver::Mysql,
             #[cfg(feature = "postgres")]
@@ -119,27 +75,30 @@ impl DatabasePool {
     }
 
     pub(super) async fn connection(&self) -> sqlx::Result<PooledConnection> {
-        let connection = match self {
+        let (connection, session) = match self {
             #[cfg(feature = "_server")]
-            DatabasePool::Own(pool) => {
+            DatabasePool::Own(server) => {
+                let pool = server.pool.clone();
                 let permit = tokio::time::timeout(CONNECTION_WAIT, pool.permit()).await;
                 let permit = permit.map_err(|_| sqlx::Error::PoolTimedOut)?;
                 let _permit = permit.ok_or(sqlx::Error::PoolClosed)?;
                 let session = pool.session().await.map_err(|error| error.into_driver_error())?;
-                LentConnection::Own { session, pool: pool.clone(), _permit }
+                let id = Some(session.id);
+                (LentConnection::Own { session, pool, _permit }, server.session(id))
             }
             #[cfg(feature = "mysql")]
             DatabasePool::Mysql(pool, server) => {
-                LentConnection::Mysql(pool.acquire().await?, server.session())
+                (LentConnection::Mysql(pool.acquire().await?), server.session(None))
             }
             #[cfg(feature = "postgres")]
             DatabasePool::Postgres(pool, server) => {
-                LentConnection::Postgres(pool.acquire().await?, server.session())
+                (LentConnection::Postgres(pool.acquire().await?), server.session(None))
             }
             #[cfg(feature = "sqlite")]
-            DatabasePool::Sqlite(pool) => LentConnection::Sqlite(pool.acquire().await?),
+            DatabasePool::Sqlite(pool) => (LentConnection::Sqlite(pool.acquire().await?), None),
         };
-        Ok(PooledConnection { connection: Some(connection), runtime: Handle::current() })
+        let (connection, runtime) = (Some(connection), Handle::current());
+        Ok(PooledConnection { connection, session, runtime })
     }
 
     /// Closes all connections after their current statements. A connection that takes too long ends when the server notices
@@ -147,9 +106,9 @@ impl DatabasePool {
     pub(super) async fn close(&self) {
         match self {
             #[cfg(feature = "_server")]
-            DatabasePool::Own(pool) => {
-                pool.shut_down(super::CLOSE_LIMIT).await;
-                let _ = pool.close(super::CLOSE_LIMIT).await;
+            DatabasePool::Own(server) => {
+                server.pool.shut_down(super::CLOSE_LIMIT).await;
+                let _ = server.pool.close(super::CLOSE_LIMIT).await;
             }
             #[cfg(feature = "mysql")]
             DatabasePool::Mysql(pool, server) => {
@@ -170,24 +129,17 @@ impl DatabasePool {
 impl PooledConnection {
     pub(crate) fn connection(&mut self) -> DatabaseConnection<'_> {
         let lent = self.connection.as_mut().expect("the connection was not given back yet");
-        let (connection, session) = match lent {
+        let connection = match lent {
             #[cfg(feature = "_server")]
-            LentConnection::Own { session, pool, .. } => {
-                let id = session.id;
-                (session.as_ref().connection, Some(ServerSession::Own { pool, id }))
-            }
+            LentConnection::Own { session, .. } => session.as_ref().connection,
             #[cfg(feature = "mysql")]
-            LentConnection::Mysql(connection, session) => {
-                (ConnectionRef::Mysql(connection), Some(ServerSession::Program(session)))
-            }
+            LentConnection::Mysql(connection) => ConnectionRef::Mysql(connection),
             #[cfg(feature = "postgres")]
-            LentConnection::Postgres(connection, session) => {
-                (ConnectionRef::Postgres(connection), Some(ServerSession::Program(session)))
-            }
+            LentConnection::Postgres(connection) => ConnectionRef::Postgres(connection),
             #[cfg(feature = "sqlite")]
-            LentConnection::Sqlite(connection) => (ConnectionRef::Sqlite(connection), None),
+            LentConnection::Sqlite(connection) => ConnectionRef::Sqlite(connection),
         };
-        DatabaseConnection { connection, session }
+        DatabaseConnection { connection, session: self.session.as_mut() }
     }
 
     /// Ends a statement that is its own transaction, and gives the connection back if it is clean.
@@ -228,19 +180,17 @@ impl Drop for PooledConnection {
         let _entered = self.runtime.enter();
         match connection {
             #[cfg(feature = "_server")]
-            LentConnection::Own { .. } => {}
+            LentConnection::Own { .. } => return,
             #[cfg(feature = "mysql")]
-            LentConnection::Mysql(mut connection, session) => {
-                connection.close_on_drop();
-                session.abandon();
-            }
+            LentConnection::Mysql(mut connection) => connection.close_on_drop(),
             #[cfg(feature = "postgres")]
-            LentConnection::Postgres(mut connection, session) => {
-                connection.close_on_drop();
-                session.abandon();
-            }
+            LentConnection::Postgres(mut connection) => connection.close_on_drop(),
             #[cfg(feature = "sqlite")]
             LentConnection::Sqlite(mut connection) => connection.close_on_drop(),
+        }
+        #[cfg(feature = "_server")]
+        if let Some(session) = self.session.take() {
+            session.abandon();
         }
     }
 }

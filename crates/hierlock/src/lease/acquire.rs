@@ -47,21 +47,21 @@ impl Leases {
         cancellation: CancellationToken,
     ) -> Result<Lease> {
         let acquisition = Arc::new(Acquisition::new(self, request)?);
-        let request = &acquisition.request;
         let started = Instant::now();
         loop {
             let sent_at = Instant::now();
-            let holder = match acquisition.run().await? {
+            let error = match acquisition.run().await {
                 Ok(row) => {
                     if cancellation.is_cancelled() {
                         acquisition.undo(row).await;
                     }
                     return Ok(acquisition.lease(row, sent_at));
                 }
-                Err(holder) => holder,
+                Err(error) => error,
             };
+            let Some(holder) = error.lease_holder() else { return Err(error) };
             let grace = if holder.is_expired { REMOVAL_GRACE } else { Duration::ZERO };
-            let left = request.wait.max(grace).saturating_sub(started.elapsed());
+            let left = acquisition.request.wait.max(grace).saturating_sub(started.elapsed());
             let pause = MIN_PAUSE + (MAX_PAUSE - MIN_PAUSE).mul_f64(fastrand::f64());
             let is_cancelled = tokio::select! {
                 biased;
@@ -70,7 +70,7 @@ impl Leases {
                 () = sleep(pause.min(left)) => false,
             };
             if left.is_zero() || is_cancelled {
-                return Err(LeaseError::Held { wanted: request.target.clone(), holder }.into());
+                return Err(error);
             }
         }
     }
@@ -88,9 +88,6 @@ impl NewRow {
     }
 }
 
-/// The row of a new lease, or the conflicting lease.
-type AcquireResult = Result<NewRow, Box<LeaseInfo>>;
-
 /// The statements of an acquire.
 struct Acquisition {
     leases: Leases,
@@ -106,12 +103,12 @@ struct Acquisition {
 
 impl Acquisition {
     fn new(leases: Leases, request: LeaseRequest) -> Result<Self> {
-        let driver = leases.database().driver();
+        let driver = leases.database.driver();
         let now = driver.now_ms();
         let (mut first, mut rows) = (String::new(), 0);
         #[cfg(feature = "_server")]
-        if let Some(scheme) = &leases.0.slots {
-            (first, rows) = super::slots::lock(scheme, &request.target)?;
+        if let Some(scheme) = super::slots::scheme(driver, &leases.hierarchy) {
+            (first, rows) = super::slots::lock(&scheme, &request.target)?;
         }
         if driver == Driver::Mysql {
             first += &format!("; SELECT {now}");
@@ -162,23 +159,21 @@ impl Acquisition {
         Lease { leases: self.leases.clone(), info, ttl, held_until: sent_at + ttl }
     }
 
-    async fn run(self: &Arc<Self>) -> Result<AcquireResult> {
-        let database = self.leases.database();
+    async fn run(self: &Arc<Self>) -> Result<NewRow> {
+        let database = &self.leases.database;
         if database.driver() == Driver::Sqlite {
             let values = self.values(None);
             let rows =
                 database.fetch(SCHEMA.failed("write a lease"), &self.insert, &values).await?;
             if let Some(row) = rows.first() {
-                return NewRow::read(row).map(Ok);
+                return NewRow::read(row);
             }
         }
         // The last inserted row: COMMIT can fail although the row is committed.
         let written = Mutex::new(None);
         let run = async |mut tx: Transaction, rows| {
             let ran = self.run_in(&mut tx, rows).await;
-            if let Ok(Ok(row)) = ran {
-                *written.lock() = Some(row);
-            }
+            *written.lock() = ran.as_ref().ok().copied();
             (ran, tx)
         };
         let ran = database.run((SCHEMA, &self.first), run).await;
@@ -214,10 +209,10 @@ impl Acquisition {
             let owner = &self.request.owner;
             (tx.execute(sql, [row.token.into(), owner.into(), row.acquired_ms.into()]).await, tx)
         };
-        self.leases.database().run((SCHEMA, &self.first), delete).await.map(drop)
+        self.leases.database.run((SCHEMA, &self.first), delete).await.map(drop)
     }
 
-    async fn run_in(&self, tx: &mut Transaction, rows: Vec<Row>) -> Result<AcquireResult> {
+    async fn run_in(&self, tx: &mut Transaction, rows: Vec<Row>) -> Result<NewRow> {
         if rows.len() != self.rows {
             return Err(TableError::NotProvisioned { schema: SCHEMA }.into());
         }
@@ -226,13 +221,14 @@ impl Acquisition {
         // No other acquire can insert a conflicting lease now, so the loop ends: either no conflict is left, or one is live.
         loop {
             if let Some(row) = self.insert(tx, now).await? {
-                return Ok(Ok(row));
+                return Ok(row);
             }
             // Live leases come first.
-            for conflict in self.conflicts(tx).await? {
-                let (doing, token) = ("remove a lease that has expired", Some(conflict.token));
-                if !conflict.is_expired || remove_expired(tx, doing, token, 1).await? == 0 {
-                    return Ok(Err(Box::new(conflict)));
+            for holder in self.conflicts(tx).await? {
+                let (doing, token) = ("delete an expired lease", Some(holder.token));
+                if !holder.is_expired || remove_expired(tx, doing, token, 1).await? == 0 {
+                    let (wanted, holder) = (self.request.target.clone(), Box::new(holder));
+                    return Err(LeaseError::Held { wanted, holder }.into());
                 }
             }
         }

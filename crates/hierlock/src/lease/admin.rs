@@ -64,11 +64,11 @@ impl LeaseFilter {
 impl Leases {
     /// Returns the leases that match a filter, sorted by token.
     pub async fn list(&self, filter: LeaseFilter) -> Result<Vec<LeaseInfo>> {
-        let now = self.database().driver().now_ms();
+        let now = self.database.driver().now_ms();
         let (condition, values) = filter.condition(now);
-        let columns = columns(self.database().driver(), now);
+        let columns = columns(self.database.driver(), now);
         let sql = format!("SELECT {columns} FROM hier_leases WHERE {condition} ORDER BY token");
-        let rows = self.database().fetch(SCHEMA.failed("list leases"), &sql, &values).await?;
+        let rows = self.database.fetch(SCHEMA.failed("list leases"), &sql, &values).await?;
         rows.iter().map(LeaseInfo::read).collect()
     }
 
@@ -93,7 +93,7 @@ impl Leases {
             }
             Ok(released)
         };
-        self.database().run_to_end(|_| release).await
+        self.database.run_to_end(|_| release).await
     }
 
     /// Ends a lease of another owner. The audit table stores the actor and the reason, and the owner gets them with the
@@ -112,19 +112,19 @@ impl Leases {
         let force = async move {
             let force =
                 async |mut tx: Transaction, _| (force(&mut tx, token, &actor, &why).await, tx);
-            leases.database().run((SCHEMA, ""), force).await
+            leases.database.run((SCHEMA, ""), force).await
         };
-        self.database().run_to_end(|_| force).await
+        self.database.run_to_end(|_| force).await
     }
 
     /// Returns the last forced releases, the latest first.
     pub async fn audit(&self, limit: u32) -> Result<Vec<ForcedRelease>> {
-        let columns = columns(self.database().driver(), "released_ms");
+        let columns = columns(self.database.driver(), "released_ms");
         let sql = format!(
             "SELECT {columns}, actor, why, released_ms FROM hier_lease_audit \
              ORDER BY id DESC LIMIT {limit}"
         );
-        let rows = self.database().fetch(SCHEMA.failed("read the audit table"), &sql, &[]).await?;
+        let rows = self.database.fetch(SCHEMA.failed("read the audit table"), &sql, &[]).await?;
         let read = |row: &Row| {
             Ok(ForcedRelease {
                 lease: LeaseInfo::read(row)?,
@@ -147,7 +147,7 @@ impl Leases {
             let sweep = async |mut tx: Transaction, _| {
                 (remove_expired(&mut tx, "sweep leases", None, SWEEP_BATCH).await, tx)
             };
-            let batch = self.database().run((SCHEMA, ""), sweep).await?;
+            let batch = self.database.run((SCHEMA, ""), sweep).await?;
             swept += batch as u64;
             if batch < SWEEP_BATCH {
                 return Ok(swept);
@@ -162,7 +162,7 @@ async fn force(
     actor: &str,
     why: &str,
 ) -> Result<Option<LeaseInfo>> {
-    let failed = || SCHEMA.failed("end a lease");
+    let failed = || SCHEMA.failed("force the release of a lease");
     let mut connection = tx.connection();
     let driver = connection.driver();
     let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Exclusive, LockWaitPolicy::Wait));

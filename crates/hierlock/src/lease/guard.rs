@@ -103,7 +103,7 @@ impl Drop for LeaseGuard {
     fn drop(&mut self) {
         self.task.abort();
         if let Some(lease) = self.lease.take() {
-            let tasks = lease.leases.database().tasks().clone();
+            let tasks = lease.leases.database.tasks.clone();
             tasks.spawn_on(async move { drop(lease.release().await) }, &self.runtime);
         }
     }

@@ -45,7 +45,7 @@ impl Lease {
     pub async fn renew(&mut self) -> Result<()> {
         let sent_at = Instant::now();
         let (leases, info) = (self.leases.clone(), self.info.clone());
-        let renewed = self.leases.database().run_to_end(|_| async move {
+        let renewed = self.leases.database.run_to_end(|_| async move {
             match leases.extend_row(info.token).await? {
                 Some(expires) => Ok(time_from_ms(expires)),
                 None => Err(leases.find_loss(info.token, Some(&info)).await),
@@ -107,7 +107,7 @@ impl Leases {
     /// Renews a lease and returns its new end in milliseconds, or `None` if it is not held.
     async fn extend_row(&self, token: i64) -> Result<Option<i64>> {
         const OPERATION: &str = "renew a lease";
-        let (database, driver) = (self.database(), self.database().driver());
+        let (database, driver) = (&self.database, self.database.driver());
         let now = driver.now_ms();
         let update = |expires: String| {
             format!(

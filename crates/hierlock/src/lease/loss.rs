@@ -17,9 +17,9 @@ pub(crate) enum LeaseError {
     Held { wanted: Target, holder: Box<LeaseInfo> },
     #[error("lease {token}{} is lost: {cause}", target_clause(target))]
     Lost { token: i64, target: Option<Target>, cause: LeaseLoss },
-    #[error("the {what} of a lease has {rule}")]
+    #[error("the {what} of a lease must have {rule}")]
     Text { what: &'static str, rule: &'static str },
-    #[error("a lease is for 1 ms to 10 years, not for {given:?}")]
+    #[error("the ttl of a lease must be 1 ms to 10 years, not {given:?}")]
     Ttl { given: Duration },
     #[error("`{}` cannot be leased: there is a NUL character in it", target.to_string().escape_debug())]
     Nul { target: Target },
@@ -38,7 +38,7 @@ impl LeaseError {
 /// Returns the text that explains why an expired lease still conflicts.
 fn expired_clause(holder: &LeaseInfo) -> &'static str {
     if holder.is_expired {
-        " (its time is over, but a transaction that has checked it has not ended)"
+        " (it has expired, but a transaction that has checked it is still open)"
     } else {
         ""
     }
@@ -75,7 +75,7 @@ pub enum LeaseLoss {
     #[error("no lease with this token exists")]
     Gone,
     /// The lease could not be renewed before its end, and its state in the database is unknown.
-    #[error("it could not be renewed before its time was over ({why})")]
+    #[error("it could not be renewed before it expired ({why})")]
     NotRenewed {
         /// The last error.
         why: String,
@@ -96,7 +96,23 @@ impl Leases {
         token: i64,
         known: Option<&LeaseInfo>,
     ) -> Result<()> {
-        diagnose_schema(self.database(), check(tx, token, known).await).await
+        let mut connection = tx.connection();
+        let check = async {
+            let driver = connection.driver();
+            // A shared lock, so that several transactions can check the lease. A plain read in the caller's transaction may
+            // return an old snapshot.
+            let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Shared, LockWaitPolicy::Wait));
+            let sql = format!(
+                "SELECT token FROM hier_leases WHERE token = ? AND expires_ms > {now}{lock}"
+            );
+            let held = connection.fetch(&sql, [token.into()]).await;
+            if held.map_err(SCHEMA.failed("check a lease"))?.is_empty() {
+                let cause = find_cause(&mut connection, token, known, &lock).await?;
+                return Err(lost(token, known, cause));
+            }
+            Ok(())
+        };
+        diagnose_schema(&self.database, check.await).await
     }
 
     /// Returns the error for a lost lease, with the reason that the database has.
@@ -104,24 +120,9 @@ impl Leases {
         let find = async |mut tx: Transaction, _| {
             (find_cause(&mut tx.connection(), token, known, "").await, tx)
         };
-        let cause = self.database().run((SCHEMA, ""), find).await;
+        let cause = self.database.run((SCHEMA, ""), find).await;
         cause.map_or_else(|error| error, |cause| lost(token, known, cause))
     }
-}
-
-async fn check(tx: &mut impl AnyTransaction, token: i64, known: Option<&LeaseInfo>) -> Result<()> {
-    let mut connection = tx.connection();
-    let driver = connection.driver();
-    // A shared lock, so that several transactions can check the lease. A plain read in the caller's transaction may return
-    // an old snapshot.
-    let (now, lock) = (driver.now_ms(), driver.lock(RowLock::Shared, LockWaitPolicy::Wait));
-    let held =
-        format!("SELECT token FROM hier_leases WHERE token = ? AND expires_ms > {now}{lock}");
-    let held = connection.fetch(&held, [token.into()]).await;
-    if held.map_err(SCHEMA.failed("check a lease"))?.is_empty() {
-        return Err(lost(token, known, find_cause(&mut connection, token, known, &lock).await?));
-    }
-    Ok(())
 }
 
 /// Returns why a lease is not held. `lock` is for transactions in which plain reads return an old snapshot.

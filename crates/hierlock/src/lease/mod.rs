@@ -63,7 +63,6 @@ pub use request::LeaseRequest;
 use crate::database::{AnyTransaction, Database};
 use crate::{Hierarchy, Result};
 pub(crate) use schema::SCHEMA;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -73,51 +72,32 @@ use tokio::time::Instant;
 /// If a future that renews or ends leases is dropped, a task finishes it. If such a call fails, its effect may or may not
 /// have happened, and it can be called again.
 #[derive(Clone, Debug)]
-pub struct Leases(Arc<LeasesInner>);
-
-#[derive(Debug)]
-struct LeasesInner {
+pub struct Leases {
     database: Database,
     hierarchy: Hierarchy,
-    /// The slots that an acquire locks, on a server.
-    #[cfg(feature = "_server")]
-    slots: Option<crate::sql::Scheme>,
 }
 
 impl Leases {
     /// Returns the leases of a database or of the program's pool, on the default tree.
     pub fn new(database: impl Into<Database>) -> Self {
-        Self::build(database.into(), Hierarchy::default())
+        Self { database: database.into(), hierarchy: Hierarchy::default() }
     }
 
     /// Sets another tree. All programs that share the tables must have the same tree.
     #[must_use]
     pub fn with_hierarchy(self, hierarchy: Hierarchy) -> Self {
-        Self::build(self.0.database.clone(), hierarchy)
-    }
-
-    fn build(database: Database, hierarchy: Hierarchy) -> Self {
-        Self(Arc::new(LeasesInner {
-            #[cfg(feature = "_server")]
-            slots: slots::scheme(database.driver(), &hierarchy),
-            database,
-            hierarchy,
-        }))
-    }
-
-    fn database(&self) -> &Database {
-        &self.0.database
+        Self { hierarchy, ..self }
     }
 
     /// Creates the tables if they do not exist, and upgrades those of an older release. Concurrent calls are safe. Fails
     /// with [`is_newer_schema`](crate::Error::is_newer_schema) if a newer release has upgraded the tables.
     pub async fn provision(&self) -> Result<()> {
-        SCHEMA.provision(self.database()).await
+        SCHEMA.provision(&self.database).await
     }
 
     /// Returns the SQL of [`provision`](Self::provision), for a person to run.
     pub fn script(&self) -> String {
-        SCHEMA.script(self.database().driver())
+        SCHEMA.script(self.database.driver())
     }
 
     /// Acquires a lease, if no other owner has one on the node, above it or below it. Leases of the same owner do not
@@ -132,9 +112,9 @@ impl Leases {
     /// # Cancel safety
     /// If the future is dropped, no lease is left: a task releases a lease that was acquired meanwhile.
     pub async fn acquire(&self, request: LeaseRequest) -> Result<Lease> {
-        request.check(&self.0.hierarchy)?;
+        request.check(&self.hierarchy)?;
         let leases = self.clone();
-        self.database().run_to_end(|cancellation| leases.acquire_for(request, cancellation)).await
+        self.database.run_to_end(|cancellation| leases.acquire_for(request, cancellation)).await
     }
 
     /// Returns the data of a lease, or `None` if it is not held.
@@ -153,7 +133,7 @@ impl Leases {
     }
 
     async fn look_up(&self, token: i64) -> Result<Option<Lease>> {
-        let driver = self.database().driver();
+        let driver = self.database.driver();
         let now = driver.now_ms();
         let sql = format!(
             "SELECT {}, ttl_ms, {} FROM hier_leases WHERE token = ? AND expires_ms > {now}",
@@ -162,7 +142,7 @@ impl Leases {
         );
         let sent_at = Instant::now();
         let token = [token.into()];
-        let rows = self.database().fetch(SCHEMA.failed("look for a lease"), &sql, &token).await?;
+        let rows = self.database.fetch(SCHEMA.failed("look for a lease"), &sql, &token).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let ms = |column| row.int(column).map(|ms| Duration::from_millis(ms.max(0) as u64));
         let (ttl, left) = (ms(info::NEXT_COLUMN)?, ms(info::NEXT_COLUMN + 1)?);
@@ -179,14 +159,14 @@ impl Leases {
     /// the lease.
     pub async fn release(&self, token: i64) -> Result<bool> {
         let leases = self.clone();
-        self.database().run_to_end(|_| async move { leases.delete_row(token).await }).await
+        self.database.run_to_end(|_| async move { leases.delete_row(token).await }).await
     }
 
     async fn delete_row(&self, token: i64) -> Result<bool> {
-        let now = self.database().driver().now_ms();
+        let now = self.database.driver().now_ms();
         let sql = format!("DELETE FROM hier_leases WHERE token = ? AND expires_ms > {now}");
         let token = [token.into()];
-        let done = self.database().execute(SCHEMA.failed("release a lease"), &sql, &token).await?;
+        let done = self.database.execute(SCHEMA.failed("release a lease"), &sql, &token).await?;
         Ok(done.rows > 0)
     }
 }

@@ -105,13 +105,13 @@ mod tests {
         let years = Duration::from_secs(11 * 366 * 86_400);
         let deep = LeaseRequest::new("1/2/3/4".parse().unwrap(), "ada");
         for (request, expected) in [
-            (LeaseRequest::new("u1".parse().unwrap(), ""), "the owner of a lease has 1 to 255"),
+            (LeaseRequest::new("u1".parse().unwrap(), ""), "owner of a lease must have 1 to 255"),
             (LeaseRequest::new("u1".parse().unwrap(), "ada "), "without spaces"),
             (LeaseRequest::new("u1".parse().unwrap(), "a\nb"), "control"),
             (request().session(&long), "the session"),
             (request().reason(&long), "the reason"),
             (request().reason("a\0"), "NUL"),
-            (request().ttl(Duration::ZERO), "1 ms to 10 years, not for 0ns"),
+            (request().ttl(Duration::ZERO), "1 ms to 10 years, not 0ns"),
             (request().ttl(Duration::from_micros(999)), "1 ms"),
             (request().ttl(years), "10 years"),
             (deep, "levels"),

@@ -12,31 +12,22 @@ pub(crate) const SCHEMA: Schema = Schema {
     part: "lease",
     command: "hierlock lease provision",
     steps: &[statements],
-    tables,
+    tables: |driver| match driver {
+        Driver::Mysql => &["hier_leases", "hier_lease_audit", SLOT_TABLE],
+        Driver::Postgres | Driver::Sqlite => &["hier_leases", "hier_lease_audit"],
+    },
     functions: &[],
     rows: fill_slots,
 };
 
-fn tables(driver: Driver) -> &'static [&'static str] {
-    match driver {
-        Driver::Mysql => &["hier_leases", "hier_lease_audit", SLOT_TABLE],
-        Driver::Postgres | Driver::Sqlite => &["hier_leases", "hier_lease_audit"],
-    }
-}
-
-/// Returns the columns that leases and the audit table share, after the token.
-fn columns(driver: Driver) -> String {
+fn statements(driver: Driver) -> Vec<String> {
+    let (generated_key, node) = (driver.generated_key(), driver.bytes(2100));
     let (word, path) = (driver.text(255), driver.text(6200));
-    format!(
+    // The columns that both tables have.
+    let columns = format!(
         "path {path} NOT NULL, owner {word} NOT NULL, session {word}, reason {word}, \
          acquired_ms BIGINT NOT NULL, expires_ms BIGINT NOT NULL"
-    )
-}
-
-fn statements(driver: Driver) -> Vec<String> {
-    let (generated_key, columns, node) =
-        (driver.generated_key(), columns(driver), driver.bytes(2100));
-    let word = driver.text(255);
+    );
     let leases =
         format!("token {generated_key}, node {node} NOT NULL, {columns}, ttl_ms BIGINT NOT NULL");
     let audit = format!(

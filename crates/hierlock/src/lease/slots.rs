@@ -7,7 +7,7 @@
 use super::schema::{SLOT_ROWS_PER_LEVEL, SLOT_TABLE};
 use crate::database::Driver;
 use crate::sql::{Dialect, Scheme, Strategy};
-use crate::{Buckets, Claim, Hierarchy, Mode, Plan, Result, SlotMode, Step, Target};
+use crate::{Buckets, Claim, Hierarchy, Mode, Result, SlotMode, Step, Target};
 
 /// The number of slots per level on PostgreSQL, where they cost nothing.
 const NUMBERS_PER_LEVEL: u32 = 1 << LEVEL_SHIFT;
@@ -35,20 +35,16 @@ pub(super) fn scheme(driver: Driver, hierarchy: &Hierarchy) -> Option<Scheme> {
 /// slots exist.
 pub(super) fn lock(scheme: &Scheme, target: &Target) -> Result<(String, usize)> {
     let plan = scheme.plan([Claim { target: target.clone(), mode: Mode::Exclusive }])?;
-    Ok(match scheme.dialect() {
-        Dialect::Postgres => (lock_numbers(&plan), 1),
-        Dialect::Mysql | Dialect::Mariadb => scheme.lock_and_rows(&plan),
-    })
-}
-
-/// Returns one SELECT that takes the advisory locks; PostgreSQL evaluates it from left to right.
-fn lock_numbers(plan: &Plan) -> String {
+    if scheme.dialect() != Dialect::Postgres {
+        return Ok(scheme.lock_and_rows(&plan));
+    }
+    // One SELECT takes all advisory locks: PostgreSQL evaluates it from left to right.
     let lock = |step: Step| {
         let shared = if step.mode == SlotMode::Shared { "_shared" } else { "" };
         let number = (step.level << LEVEL_SHIFT) as u64 | step.slot;
         format!("pg_advisory_xact_lock{shared}({LOCK_CLASS}, {number})")
     };
-    format!("SELECT {}", plan.steps().map(lock).collect::<Vec<_>>().join(", "))
+    Ok((format!("SELECT {}", plan.steps().map(lock).collect::<Vec<_>>().join(", ")), 1))
 }
 
 #[cfg(test)]

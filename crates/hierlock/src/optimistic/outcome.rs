@@ -84,24 +84,18 @@ pub(crate) enum OptimisticError {
     Stale { expected: i64, current: i64 },
     #[error("there is no such row; another client may have deleted it")]
     Missing,
-    #[error("the row of `{table}` is locked by someone else")]
+    #[error("the row of `{table}` is locked by another transaction")]
     WouldBlock { table: String, source: sqlx::Error },
     #[error(
-        "the version `{column}` of the row of `{table}` is NULL; it needs a number to begin with (BIGINT NOT \
-         NULL DEFAULT 1)"
-    )]
-    NoVersion { table: String, column: String },
-    #[error(
-        "the version `{column}` of the row of `{table}` is {found}; a version is an integer (BIGINT NOT NULL), \
+        "the version `{column}` of the row of `{table}` is {found}; a version is an integer (BIGINT NOT NULL DEFAULT 1), \
          at most {}",
         i64::MAX
     )]
     NotAVersion { table: String, column: String, found: String },
-    #[error("{expected} is the greatest version; there is none after it")]
+    #[error("version {expected} is the greatest that there is; it cannot be incremented")]
     MaxVersion { expected: i64 },
     #[error(
-        "the key names {rows} rows of `{table}`, and a version is that of one; roll back, and give the columns \
-         of its primary key"
+        "the key matches {rows} rows of `{table}` instead of one; roll back, and use the columns of the primary key"
     )]
     Ambiguous { table: String, rows: u64 },
     #[error(
@@ -111,7 +105,9 @@ pub(crate) enum OptimisticError {
     NotUpdated { table: String, expected: i64 },
     #[error("`{column}` is the version of `{table}`, {why}")]
     VersionColumn { table: String, column: String, why: &'static str },
-    #[error("`{column}` is a part of the key of the row, which no change sets; leave it out")]
+    #[error(
+        "`{column}` is a part of the key, which cannot be changed; leave it out of the changes"
+    )]
     KeyColumn { column: String },
     #[error("`{column}` is given twice; give it once")]
     DuplicateColumn { column: String },
@@ -133,9 +129,7 @@ impl OptimisticError {
             Self::Stale { .. } => ErrorKind::Stale,
             Self::Missing => ErrorKind::Missing,
             Self::WouldBlock { .. } => ErrorKind::WouldBlock,
-            Self::NoVersion { .. } | Self::NotAVersion { .. } | Self::NotUpdated { .. } => {
-                ErrorKind::Other
-            }
+            Self::NotAVersion { .. } | Self::NotUpdated { .. } => ErrorKind::Other,
             // All others are invalid arguments.
             _ => ErrorKind::Usage,
         }

@@ -252,12 +252,11 @@ impl VersionedRow {
         let rows = rows.map_err(|source| self.read_error(source, policy))?;
         self.check_row_count(rows.len() as u64)?;
         let Some(row) = rows.first() else { return Ok(None) };
-        let VersionedTable { name: table, version: column } = self.table.clone();
-        match row.any_int(0) {
-            Ok(Some(version)) => Ok(Some(version)),
-            Ok(None) => Err(OptimisticError::NoVersion { table, column }.into()),
-            Err(found) => Err(OptimisticError::NotAVersion { table, column, found }.into()),
-        }
+        let version = row.any_int(0).and_then(|version| version.ok_or_else(|| "NULL".to_owned()));
+        version.map(Some).map_err(|found| {
+            let VersionedTable { name: table, version: column } = self.table.clone();
+            OptimisticError::NotAVersion { table, column, found }.into()
+        })
     }
 
     /// Converts the driver's error. MariaDB has the same error code for a lock wait timeout and for NOWAIT, so the policy

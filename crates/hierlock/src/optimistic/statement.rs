@@ -60,7 +60,7 @@ impl VersionedRow {
     /// Returns the quoted names of the table and of the version column.
     fn quoted_names(&self, driver: Driver) -> Result<(String, String)> {
         if self.key.iter().any(|key| key.is_of_column(driver, &self.table.version)) {
-            let why = "which names no row; give its primary key";
+            let why = "which does not identify a row; use the primary key";
             return Err(self.table.version_column_error(why));
         }
         Ok((driver.quote(&self.table.name)?, driver.quote_column(&self.table.version)?))
@@ -88,7 +88,7 @@ impl VersionedRow {
         for (index, term) in changes.iter().enumerate() {
             let column = term.column.clone();
             if term.is_of_column(driver, &self.table.version) {
-                let why = "which goes up by itself; leave it out of the changes";
+                let why = "which every update increments; leave it out of the changes";
                 return Err(self.table.version_column_error(why));
             }
             if self.key.iter().any(|key| term.is_of_column(driver, &key.column)) {
@@ -144,8 +144,8 @@ mod tests {
     fn invalid_changes_are_usage_errors() {
         let one = || [1.into()];
         for (changes, expected) in [
-            (Changes::new().set("version", 9), "goes up by itself"),
-            (Changes::new().set("VERSION", 9), "goes up by itself"),
+            (Changes::new().set("version", 9), "every update increments"),
+            (Changes::new().set("VERSION", 9), "every update increments"),
             (Changes::new().set("Hall", "B"), "`Hall` is a part of the key"),
             (Changes::new().set("price", 1).set("Price", 2), "`Price` is given twice"),
             (Changes::new().set("", 1), "is not a name"),
@@ -166,7 +166,10 @@ mod tests {
     fn the_version_column_is_refused_as_a_key() {
         let row = VersionedTable::new("seats", "version").unwrap().row("Version", 1).unwrap();
         let error = row.delete_statement(Driver::Mysql, 1).unwrap_err();
-        assert!(error.is_usage() && error.to_string().contains("names no row"), "{error}");
+        assert!(
+            error.is_usage() && error.to_string().contains("does not identify a row"),
+            "{error}"
+        );
         assert!(row.delete_statement(Driver::Postgres, 1).is_ok());
     }
 

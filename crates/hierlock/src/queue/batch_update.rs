@@ -5,7 +5,7 @@
 //! in two round trips for the whole transaction: BEGIN is sent with the first, COMMIT with the second.
 
 use super::BATCH;
-use super::schema::{JobState, PLANNER_SETTINGS, SCHEMA};
+use super::schema::{CLAIMED, PLANNER_SETTINGS, SCHEMA};
 use crate::database::{
     Database, DatabaseConnection, Driver, LockWaitPolicy, PooledConnection, Row, RowLock,
 };
@@ -30,22 +30,22 @@ pub(super) enum RowSelection {
     ByClaim { claims: Vec<(i64, i64)>, policy: LockWaitPolicy },
 }
 
-/// Selects claimed jobs by ID and claim number: returns the text after WITH, and the text from FROM on.
+/// Returns the FROM and WHERE clauses that find claimed jobs by ID and claim number, as `j`.
 ///
 /// Without FORCE INDEX, MySQL and MariaDB would scan the table for a long list, and wait for locked rows that are not in
 /// the list.
-pub(super) fn claimed_rows(driver: Driver, claims: &[(i64, i64)]) -> (String, String) {
+pub(super) fn claimed_rows(driver: Driver, claims: &[(i64, i64)]) -> String {
     let list = claims.iter().map(|(id, n)| format!("({id},{n})")).collect::<Vec<_>>().join(",");
-    let state = JobState::Claimed.code();
     if driver == Driver::Mysql {
-        let from = format!(
-            "FROM hier_jobs AS j {BY_PRIMARY_KEY} WHERE (j.id, j.claim) IN ({list}) AND j.state = {state}"
+        return format!(
+            "FROM hier_jobs AS j {BY_PRIMARY_KEY} WHERE (j.id, j.claim) IN ({list}) AND j.state = {CLAIMED}"
         );
-        return (String::new(), from);
     }
-    let from =
-        format!("FROM v JOIN hier_jobs j ON j.id = v.id WHERE j.claim = v.n AND j.state = {state}");
-    (format!("v (id, n) AS (VALUES {list})"), from)
+    // PostgreSQL and SQLite give these names to the columns of VALUES.
+    format!(
+        "FROM (VALUES {list}) AS v JOIN hier_jobs j ON j.id = v.column1 WHERE j.claim = v.column2 \
+         AND j.state = {CLAIMED}"
+    )
 }
 
 const BY_PRIMARY_KEY: &str = "FORCE INDEX (PRIMARY)";
@@ -60,10 +60,9 @@ impl RowSelection {
         Self::ByIndex { index: "hier_jobs_due", condition, order: "due_ms", limit: BATCH }
     }
 
-    /// Returns the text after WITH, and the text from FROM on.
-    fn text(&self, driver: Driver) -> (String, String) {
-        let lock = |policy| driver.lock(RowLock::Exclusive, policy);
-        match self {
+    /// Returns the rest of the SELECT, from FROM on.
+    fn text(&self, driver: Driver) -> String {
+        let (from, policy) = match self {
             RowSelection::ByIndex { index, condition, order, limit } => {
                 // PostgreSQL uses an index for a volatile clock only if a subquery reads it once.
                 let (index, now) = match driver {
@@ -71,24 +70,21 @@ impl RowSelection {
                     Driver::Sqlite => (format!(" INDEXED BY {index}"), driver.now_ms().into()),
                     Driver::Postgres => (String::new(), format!("(SELECT {})", driver.now_ms())),
                 };
-                let (condition, lock) =
-                    (condition.replace("{now}", &now), lock(LockWaitPolicy::Skip));
-                let from = format!(
-                    "FROM hier_jobs AS j{index} WHERE {condition} ORDER BY {order} LIMIT {limit}{lock}"
-                );
-                (String::new(), from)
+                let condition = condition.replace("{now}", &now);
+                let from = format!("FROM hier_jobs AS j{index} WHERE {condition} ORDER BY {order}");
+                (format!("{from} LIMIT {limit}"), LockWaitPolicy::Skip)
             }
+            // An explicit LIMIT, since a session may have a smaller default (`sql_select_limit`).
             RowSelection::ByClaim { claims, policy } => {
-                let ((with, from), lock) = (claimed_rows(driver, claims), lock(*policy));
-                // An explicit LIMIT, since a session may have a smaller default (`sql_select_limit`).
-                (with + ", ", format!("{from} LIMIT {}{lock}", claims.len()))
+                (format!("{} LIMIT {}", claimed_rows(driver, claims), claims.len()), *policy)
             }
-        }
+        };
+        from + &driver.lock(RowLock::Exclusive, policy)
     }
 }
 
 impl BatchUpdate {
-    /// Returns an update that sets columns, increments nothing, and returns the IDs.
+    /// Returns an update that sets columns, increments nothing, and returns the IDs and claim numbers.
     pub(super) fn new(rows: RowSelection, set: impl Into<String>) -> Self {
         Self { rows, set: set.into(), counter: ("claim", 0), returning: "" }
     }
@@ -150,9 +146,9 @@ impl BatchUpdate {
     /// Returns the single statement of PostgreSQL and SQLite.
     pub(super) fn statement(&self, driver: Driver) -> String {
         let (counter, returning, set) = (self.counter.0, self.returning, self.set(driver));
-        let (with, from) = self.rows.text(driver);
+        let from = self.rows.text(driver);
         format!(
-            "WITH {with}c AS MATERIALIZED (SELECT j.id {from}) UPDATE hier_jobs SET {set} WHERE \
+            "WITH c AS MATERIALIZED (SELECT j.id {from}) UPDATE hier_jobs SET {set} WHERE \
              id IN (SELECT id FROM c) RETURNING id, {counter}{returning}"
         )
     }
@@ -160,7 +156,7 @@ impl BatchUpdate {
     /// Returns the first statement of MySQL and MariaDB.
     pub(super) fn select(&self) -> String {
         let ((counter, by), returning) = (self.counter, self.returning);
-        let (_, from) = self.rows.text(Driver::Mysql);
+        let from = self.rows.text(Driver::Mysql);
         format!("SELECT j.id, {counter} + {by}{returning} {from}")
     }
 
@@ -175,6 +171,6 @@ impl BatchUpdate {
     }
 }
 
-pub(super) fn join_numbers<'a>(numbers: impl IntoIterator<Item = &'a i64>) -> String {
-    numbers.into_iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+pub(super) fn join_numbers(numbers: &[i64]) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }

@@ -4,11 +4,11 @@ use super::batch_update::{BatchUpdate, RowSelection, claimed_rows};
 use super::claimed_job::ClaimedJob;
 use super::inspect::read;
 use super::job::{check_name, millis};
-use super::schema::{JobState, SCHEMA};
-use super::{BATCH, Queue, ids};
+use super::schema::{CLAIMED, SCHEDULED, SCHEMA};
+use super::{BATCH, Queue};
 use crate::database::{Driver, LockWaitPolicy, Row};
 use crate::error::Result;
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -80,31 +80,30 @@ impl Queue {
     /// If the future is dropped, the leases may or may not be extended.
     pub async fn heartbeat(&self, jobs: &[ClaimedJob], lease: Duration) -> Result<Vec<i64>> {
         let lease_ms = millis("lease", lease, 1)?;
-        let mut lost: BTreeSet<i64> = jobs.iter().map(ClaimedJob::id).collect();
+        let mut lost = Vec::new();
         for jobs in jobs.chunks(BATCH) {
             let sent_at = Instant::now();
             let claims: Vec<_> = jobs.iter().map(ClaimedJob::claim).collect();
-            let rows =
-                RowSelection::ByClaim { claims: claims.clone(), policy: LockWaitPolicy::Skip };
+            let from = claimed_rows(self.database().driver(), &claims);
+            let rows = RowSelection::ByClaim { claims, policy: LockWaitPolicy::Skip };
             let extend = BatchUpdate::new(rows, format!("due_ms = {{now}} + {lease_ms}"));
-            for id in ids(&extend.run(self.database(), "extend the leases of jobs").await?)? {
-                lost.remove(&id);
-            }
+            let mut rows = extend.run(self.database(), "extend the leases of jobs").await?;
             // A missing job is lost, or its row is locked by a transaction that may roll back.
-            if jobs.iter().any(|job| lost.contains(&job.id())) {
-                let (with, from) = claimed_rows(self.database().driver(), &claims);
-                let with = if with.is_empty() { with } else { format!("WITH {with} ") };
-                let sql = format!("{with}SELECT j.id {from}");
-                for id in ids(&read(self.database(), "look for jobs", &sql, &[]).await?)? {
-                    lost.remove(&id);
+            if rows.len() < jobs.len() {
+                let sql = format!("SELECT j.id, j.claim {from}");
+                rows.extend(read(self.database(), "check the claims of jobs", &sql, &[]).await?);
+            }
+            let held = rows.iter().map(|row| Ok((row.int(0)?, row.int(1)?)));
+            let held = held.collect::<Result<HashSet<(i64, i64)>>>()?;
+            for job in jobs {
+                let is_held = held.contains(&job.claim());
+                job.set_owned_until(if is_held { sent_at + lease } else { sent_at });
+                if !is_held {
+                    lost.push(job.id());
                 }
             }
-            for job in jobs {
-                let is_lost = lost.contains(&job.id());
-                job.set_owned_until(if is_lost { sent_at } else { sent_at + lease });
-            }
         }
-        Ok(lost.into_iter().collect())
+        Ok(lost)
     }
 
     /// Makes jobs ready that are due, or whose lease has ended. The end of a lease counts as a failure, so a job that
@@ -121,7 +120,9 @@ impl Queue {
             *(if is_dead { &mut counts.dead } else { &mut counts.returned }) += 1;
             Ok(())
         };
-        return_expired(self.name()).run_for_all(self.database(), "bring back jobs", count).await?;
+        return_expired(self.name())
+            .run_for_all(self.database(), "return expired jobs", count)
+            .await?;
         Ok(counts)
     }
 
@@ -161,19 +162,18 @@ pub(super) fn claim_update(queue: &str, worker: &str, most: usize, lease: i64) -
 }
 
 pub(super) fn promote_scheduled(queue: &str) -> BatchUpdate {
-    BatchUpdate::new(due(queue, JobState::Scheduled), "state = 0")
+    BatchUpdate::new(due(queue, SCHEDULED), "state = 0")
 }
 
 /// Makes claimed jobs ready or dead whose lease has ended.
 pub(super) fn return_expired(queue: &str) -> BatchUpdate {
     let set = "state = CASE WHEN {n} >= max_attempts THEN 3 ELSE 0 END, due_ms = {now}, \
                last_error = 'the lease of its worker ended before it was done'";
-    let update = BatchUpdate::new(due(queue, JobState::Claimed), set);
+    let update = BatchUpdate::new(due(queue, CLAIMED), set);
     BatchUpdate { counter: ("attempts", 1), returning: ", max_attempts", ..update }
 }
 
-fn due(queue: &str, state: JobState) -> RowSelection {
-    let state = state.code();
+fn due(queue: &str, state: i64) -> RowSelection {
     let condition = format!("queue = '{queue}' AND state = {state} AND due_ms <= {{now}}");
     RowSelection::by_due_time(condition)
 }

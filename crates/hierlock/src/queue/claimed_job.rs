@@ -2,7 +2,7 @@
 
 use super::Queue;
 use super::job::QueueError;
-use super::schema::{JobState, SCHEMA};
+use super::schema::{CLAIMED, DEAD, SCHEDULED, SCHEMA};
 use crate::database::{AnyTransaction, Row, time_from_ms};
 use crate::error::Result;
 use std::fmt;
@@ -197,25 +197,19 @@ impl ClaimedJob {
         let text = error.to_string();
         let text: String = text.chars().filter(|c| *c != '\0').take(MAX_ERROR_CHARS).collect();
         let (next, state, pause) = if self.attempt() >= self.max_attempts() {
-            (FailureOutcome::Dead, JobState::Dead, Duration::ZERO)
+            (FailureOutcome::Dead, DEAD, Duration::ZERO)
         } else {
             let pause = self.0.queue.backoff.pause_after(self.attempt());
-            (FailureOutcome::RetryAfter(pause), JobState::Scheduled, pause)
+            (FailureOutcome::RetryAfter(pause), SCHEDULED, pause)
         };
         let pause = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX / 4);
         let sql = format!(
             "UPDATE hier_jobs SET state = ?, attempts = attempts + 1, due_ms = {} + ?, \
-             last_error = ? WHERE id = ? AND claim = ? AND state = ?",
+             last_error = ? WHERE id = ? AND claim = ? AND state = {CLAIMED}",
             self.0.queue.database().driver().now_ms()
         );
-        let values = [
-            state.code().into(),
-            pause.into(),
-            (&text).into(),
-            self.0.id.into(),
-            self.0.claim.into(),
-            JobState::Claimed.code().into(),
-        ];
+        let values =
+            [state.into(), pause.into(), (&text).into(), self.0.id.into(), self.0.claim.into()];
         let failed = SCHEMA.failed("count a failure");
         let updated = self.0.queue.database().execute(failed, &sql, &values).await?;
         self.end(updated.rows > 0, JobOutcome::Failed { error: text, next })?;

@@ -1,6 +1,6 @@
 //! Completes jobs, which deletes them.
 
-use super::batch_update::{claimed_rows, join_numbers};
+use super::batch_update::claimed_rows;
 use super::claimed_job::{ClaimedJob, JobOutcome};
 use super::schema::SCHEMA;
 use super::{BATCH, Queue, ids};
@@ -16,12 +16,9 @@ const DELETE_ONE: &str = "DELETE FROM hier_jobs WHERE id = ? AND claim = ? AND s
 /// jobs, so it can be prepared.
 fn delete_returning(driver: Driver, claims: &[(i64, i64)]) -> (String, Vec<Value>) {
     if driver == Driver::Postgres {
-        let sql =
-            "SELECT id FROM hier_jobs_complete(?::text::bigint[], ?::text::bigint[]) AS done (id)";
-        let array = |numbers: String| Value::from(format!("{{{numbers}}}"));
-        let ids = array(join_numbers(claims.iter().map(|(id, _)| id)));
-        let claims = array(join_numbers(claims.iter().map(|(_, claim)| claim)));
-        return (sql.to_owned(), vec![ids, claims]);
+        let sql = "SELECT id FROM hier_jobs_complete(?, ?) AS done (id)";
+        let (ids, claims): (Vec<i64>, Vec<i64>) = claims.iter().copied().unzip();
+        return (sql.to_owned(), vec![ids.into(), claims.into()]);
     }
     let (ids, pairs) = (vec!["?"; claims.len()].join(","), vec!["(?,?)"; claims.len()].join(","));
     let sql = format!(
@@ -82,27 +79,21 @@ impl Queue {
             return ids(&self.database().fetch(SCHEMA.failed(OPERATION), &sql, &values).await?);
         }
         // MySQL returns only the number of deleted rows. If that is not all, the jobs are deleted one by one.
-        if self.delete_all_or_none(claims).await? {
+        if claims.len() > 1 && self.delete_all_or_none(claims).await? {
             return Ok(claims.iter().map(|(id, _)| *id).collect());
         }
-        let mut done = Vec::new();
-        for claim in claims.iter().filter(|_| claims.len() > 1) {
-            if self.delete_all_or_none(std::slice::from_ref(claim)).await? {
-                done.push(claim.0);
+        let mut deleted = Vec::new();
+        for (id, claim) in claims.iter().copied() {
+            let (failed, values) = (SCHEMA.failed(OPERATION), [id.into(), claim.into()]);
+            if self.database().execute(failed, DELETE_ONE, &values).await?.rows > 0 {
+                deleted.push(id);
             }
         }
-        Ok(done)
+        Ok(deleted)
     }
 
     async fn delete_all_or_none(&self, claims: &[(i64, i64)]) -> Result<bool> {
-        if let [(id, claim)] = claims {
-            let values = [(*id).into(), (*claim).into()];
-            let done =
-                self.database().execute(SCHEMA.failed(OPERATION), DELETE_ONE, &values).await?;
-            return Ok(done.rows == 1);
-        }
-        let (_, from) = claimed_rows(Driver::Mysql, claims);
-        let sql = format!("DELETE j {from}");
+        let sql = format!("DELETE j {}", claimed_rows(Driver::Mysql, claims));
         let done = self.database().send(async |mut lent| {
             let mut connection = lent.connection();
             let deleted = connection.begin_packet(&sql).await.map_err(SCHEMA.failed(OPERATION))?;

@@ -1,7 +1,7 @@
 //! Adds jobs to a queue, also inside the caller's transaction.
 
 use super::job::{EnqueueOutcome, Job, QueueError};
-use super::schema::{JobState, SCHEMA};
+use super::schema::{READY, SCHEDULED, SCHEMA};
 use super::{Queue, ids};
 use crate::database::{
     AnyTransaction, DatabaseConnection, Driver, Transaction, Value, diagnose_schema,
@@ -102,8 +102,8 @@ impl Queue {
             }
             // A locking read, since a plain read at REPEATABLE READ may not see the conflicting row.
             let mut connection = tx.connection();
-            let lock =
-                if connection.driver() == Driver::Mysql { " LOCK IN SHARE MODE" } else { "" };
+            let is_mysql = connection.driver() == Driver::Mysql;
+            let lock = if is_mysql { " LOCK IN SHARE MODE" } else { "" };
             let sql = format!("SELECT id FROM hier_jobs WHERE queue = ? AND unique_key = ?{lock}");
             let values = [self.name().into(), job.unique_key.clone().into()];
             let found = connection.fetch(&sql, values).await.map_err(SCHEMA.failed(OPERATION))?;
@@ -121,19 +121,15 @@ impl Queue {
         let row = format!("(?, ?, ?, {now} * ? + ?, ?, ?, 0, ?, 0, {now})");
         let rows = vec![row; jobs.len()].join(", ");
         let mut values: Vec<Value> = jobs.iter().flat_map(|job| self.values(job)).collect();
-        let end = match driver {
-            Driver::Mysql => String::new(),
-            Driver::Sqlite => " ON CONFLICT DO NOTHING RETURNING id".to_owned(),
-            Driver::Postgres => {
-                let mut end = " ON CONFLICT (queue, unique_key) DO NOTHING RETURNING id".to_owned();
-                if jobs.iter().any(|job| !job.start.is_later()) {
-                    // Sent at the commit, once for all rows of a transaction.
-                    end += ", pg_notify(?, ?)::text";
-                    values.extend([CHANNEL.into(), self.name().into()]);
-                }
-                end
-            }
-        };
+        let mut end = String::new();
+        if driver != Driver::Mysql {
+            end += " ON CONFLICT (queue, unique_key) DO NOTHING RETURNING id";
+        }
+        if driver == Driver::Postgres && jobs.iter().any(|job| !job.start.is_later()) {
+            // Sent at the commit, once for all rows of a transaction.
+            end += ", pg_notify(?, ?)::text";
+            values.extend([CHANNEL.into(), self.name().into()]);
+        }
         let sql = format!(
             "INSERT INTO hier_jobs (queue, state, priority, due_ms, unique_key, payload, attempts, \
              max_attempts, claim, created_ms) VALUES {rows}{end}"
@@ -144,7 +140,11 @@ impl Queue {
         }
         match connection.execute(&sql, values).await {
             Ok(done) => {
-                let step = if jobs.len() > 1 { id_step(&mut connection).await? } else { 1 };
+                // Only the first ID is returned. The step to the next is not 1 in a replication group.
+                let step = match jobs {
+                    [_] => 1,
+                    _ => variable(&mut connection, "auto_increment_increment").await?,
+                };
                 Ok((0..jobs.len() as i64).map(|n| done.last_insert_id + n * step).collect())
             }
             // Only this statement is rolled back.
@@ -154,11 +154,11 @@ impl Queue {
     }
 
     fn values(&self, job: &Job) -> [Value; 8] {
-        let state = if job.start.is_later() { JobState::Scheduled } else { JobState::Ready };
+        let state = if job.start.is_later() { SCHEDULED } else { READY };
         let (clock, offset) = job.start.clock_and_offset();
         [
             self.name().into(),
-            state.code().into(),
+            state.into(),
             job.priority.into(),
             clock.into(),
             offset.into(),
@@ -187,9 +187,7 @@ async fn max_bytes(connection: &mut DatabaseConnection<'_>, jobs: &[Job]) -> Res
     if connection.driver() != Driver::Mysql || bytes < ASK_PACKET_LIMIT_FROM {
         return Ok(MAX_BYTES);
     }
-    let sql = "SELECT CAST(@@max_allowed_packet AS SIGNED)";
-    let rows = connection.fetch(sql, []).await.map_err(SCHEMA.failed(OPERATION))?;
-    let packet = rows.first().map_or(Ok(i64::MAX), |row| row.int(0))?;
+    let packet = variable(connection, "max_allowed_packet").await?;
     let most = usize::try_from(packet).unwrap_or(0).saturating_sub(PACKET_RESERVE);
     match jobs.iter().map(|job| job.payload.len()).find(|bytes| *bytes > most) {
         Some(bytes) => Err(QueueError::Packet { bytes, most, packet }.into()),
@@ -207,10 +205,10 @@ fn chunk_length(jobs: &[Job], max_bytes: usize) -> usize {
     jobs.iter().take(MAX_ROWS).take_while(fits).count().max(1)
 }
 
-/// Returns the step between the IDs of inserted rows on MySQL and MariaDB, which return only the first ID. It is not 1 in a
-/// replication group.
-async fn id_step(connection: &mut DatabaseConnection<'_>) -> Result<i64> {
-    let sql = "SELECT CAST(@@auto_increment_increment AS SIGNED)";
-    let step = connection.fetch(sql, []).await.map_err(SCHEMA.failed(OPERATION))?;
-    Ok(step.first().map_or(Ok(1), |row| row.int(0))?)
+/// Reads a number that is a variable of MySQL and MariaDB.
+async fn variable(connection: &mut DatabaseConnection<'_>, name: &str) -> Result<i64> {
+    // Without an explicit LIMIT, `sql_select_limit = 0` would return no row.
+    let sql = format!("SELECT CAST(@@{name} AS SIGNED) LIMIT 1");
+    let rows = connection.fetch(&sql, []).await.map_err(SCHEMA.failed(OPERATION))?;
+    Ok(rows[0].int(0)?)
 }

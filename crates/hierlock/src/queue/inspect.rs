@@ -1,7 +1,7 @@
 //! Statistics of queues, and dead jobs, which can be retried.
 
 use super::batch_update::{BatchUpdate, RowSelection, join_numbers};
-use super::schema::{JobState, SCHEMA};
+use super::schema::{CLAIMED, DEAD, READY, SCHEDULED, SCHEMA};
 use super::{BATCH, Queue};
 use crate::database::{Database, Row, Transaction, Value, time_from_ms};
 use crate::error::Result;
@@ -72,8 +72,7 @@ impl Queue {
     pub async fn dead(&self, limit: u32) -> Result<Vec<DeadJob>> {
         let sql = format!(
             "SELECT id, payload, attempts, last_error, worker, created_ms, due_ms FROM hier_jobs WHERE \
-             queue = ? AND state = {} ORDER BY due_ms DESC LIMIT {limit}",
-            JobState::Dead.code()
+             queue = ? AND state = {DEAD} ORDER BY due_ms DESC LIMIT {limit}"
         );
         let name = [self.name().into()];
         let rows = read(self.database(), "read the dead jobs", &sql, &name).await?;
@@ -96,7 +95,7 @@ impl Queue {
     /// # Cancel safety
     /// If the future is dropped, some jobs may still be dead.
     pub async fn retry_dead(&self, filter: DeadJobFilter) -> Result<u64> {
-        let is_dead = format!("queue = '{}' AND state = {}", self.name(), JobState::Dead.code());
+        let is_dead = format!("queue = '{}' AND state = {DEAD}", self.name());
         let with_ids = |ids: &[i64]| format!("{is_dead} AND id IN ({})", join_numbers(ids));
         let conditions = match &filter {
             DeadJobFilter::All => vec![is_dead],
@@ -106,7 +105,7 @@ impl Queue {
         for condition in conditions {
             let set = "state = 0, attempts = 0, due_ms = {now}, worker = NULL";
             let retry = BatchUpdate::new(RowSelection::by_due_time(condition), set);
-            let doing = "bring back dead jobs";
+            let doing = "retry dead jobs";
             retried += retry.run_for_all(self.database(), doing, |_| Ok(())).await?;
         }
         if retried > 0 {
@@ -132,18 +131,16 @@ async fn stats(database: &Database, queue: Option<&str>) -> Result<Vec<QueueStat
         }
         let Some(stats) = stats.last_mut() else { continue };
         let count = row.int(2)?.unsigned_abs();
-        let state = row.int(1)?;
-        // The codes of `JobState`.
-        *(match state {
-            0 => &mut stats.ready,
-            1 => &mut stats.scheduled,
-            2 => &mut stats.claimed,
-            _ => &mut stats.dead,
-        }) += count;
-        if state == JobState::Ready.code() {
-            // The database's clock may have been set back.
-            let age = u64::try_from(row.int(3)?).unwrap_or_default();
-            stats.oldest_ready = Some(Duration::from_millis(age));
+        match row.int(1)? {
+            READY => {
+                stats.ready = count;
+                // The database's clock may have been set back.
+                let age = u64::try_from(row.int(3)?).unwrap_or_default();
+                stats.oldest_ready = Some(Duration::from_millis(age));
+            }
+            SCHEDULED => stats.scheduled = count,
+            CLAIMED => stats.claimed = count,
+            _ => stats.dead = count,
         }
     }
     Ok(stats)

@@ -91,11 +91,10 @@ impl Job {
             QueueError::ZeroByte { what: "unique key" }
         } else if self.max_attempts == 0 {
             QueueError::NoAttempts
+        } else if let StartTime::In(delay) = self.start {
+            return millis("delay", delay, 0).map(drop);
         } else {
-            return match self.start {
-                StartTime::In(delay) => millis("delay", delay, 0).map(drop),
-                StartTime::At(_) => Ok(()),
-            };
+            return Ok(());
         };
         Err(error.into())
     }
@@ -143,32 +142,31 @@ pub(super) fn check_name(what: &'static str, name: &str) -> Result<()> {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum QueueError {
     #[error(
-        "`{name}` cannot name a {what}; it has 1 to 64 letters, digits and characters of `-_.:@/`"
+        "`{name}` cannot be the name of a {what}; use 1 to 64 letters, digits and characters of `-_.:@/`"
     )]
     Name { what: &'static str, name: String },
-    #[error("the unique key has {chars} characters; it has 1 to 255")]
+    #[error("the unique key has {chars} characters; it must have 1 to 255")]
     Key { chars: usize },
     #[error(
-        "the unique key ends with a space, which MySQL and MariaDB do not tell from one without"
+        "the unique key ends with a space, which MySQL and MariaDB ignore when they compare keys"
     )]
     KeyEndsWithSpace,
-    #[error("the payload has {bytes} bytes; it has at most {most}")]
+    #[error("the payload has {bytes} bytes; at most {most} are allowed")]
     Payload { bytes: usize, most: usize },
     #[error(
-        "the payload has {bytes} bytes; this server takes at most {most}, for its max_allowed_packet is {packet}: raise \
-         that, or keep the data elsewhere and its place in the payload"
+        "the payload has {bytes} bytes; this server accepts at most {most}, because its max_allowed_packet is {packet}: \
+         raise that setting, or store the data elsewhere and put its address into the payload"
     )]
     Packet { bytes: usize, most: usize, packet: i64 },
     #[error(
-        "the {what} has a zero byte; no queue takes one, so that jobs are the same on every engine: write bytes as text, \
-         for example in base64"
+        "the {what} has a zero byte, which PostgreSQL cannot store; encode binary data as text, for example in base64"
     )]
     ZeroByte { what: &'static str },
-    #[error("a job has at least one attempt")]
+    #[error("the maximum number of attempts is 0; a job needs at least one attempt")]
     NoAttempts,
-    #[error("{millis} ms is no {what}; it is between {least} ms and ten years")]
+    #[error("the {what} is {millis} ms; it must be between {least} ms and ten years")]
     Time { what: &'static str, millis: u128, least: i64 },
-    #[error("the transaction is one of {given:?}, but the queue is in {queue:?}")]
+    #[error("the transaction is on {given:?}, but the queue is in {queue:?}")]
     OtherTransaction { given: Driver, queue: Driver },
     #[error(
         "job {id} is no longer this worker's: its lease has ended, or it has been completed, has failed \

@@ -70,15 +70,11 @@ const BATCH: usize = 400;
 /// A queue, identified by its name. A database may have many. Clones are the same queue.
 #[derive(Clone)]
 pub struct Queue {
-    shared: Arc<QueueInner>,
-    backoff: Backoff,
-}
-
-struct QueueInner {
     database: Database,
-    name: String,
-    /// The number of wakes; a change wakes the workers of this process.
-    wakes: watch::Sender<u64>,
+    name: Arc<str>,
+    backoff: Backoff,
+    /// A message wakes the workers of this process.
+    wakes: watch::Sender<()>,
 }
 
 impl Queue {
@@ -86,11 +82,9 @@ impl Queue {
     /// letters, digits and characters of `-_.:@/`.
     pub fn new(database: impl Into<Database>, name: &str) -> Result<Self> {
         job::check_name("queue", name)?;
-        let (database, name) = (database.into(), name.to_owned());
-        Ok(Self {
-            shared: Arc::new(QueueInner { database, name, wakes: watch::Sender::new(0) }),
-            backoff: Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(3600) },
-        })
+        let backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(3600) };
+        let wakes = watch::Sender::new(());
+        Ok(Self { database: database.into(), name: name.into(), backoff, wakes })
     }
 
     /// Sets the pauses of failed jobs: after the first failure a random time up to `first`, after each further one up to
@@ -102,9 +96,9 @@ impl Queue {
 
     getters! { self:
         /// Returns the name.
-        name -> &str = &self.shared.name;
+        name -> &str = &self.name;
         /// Returns the database.
-        database -> &Database = &self.shared.database;
+        database -> &Database = &self.database;
         /// Returns the SQL of [`provision`](Self::provision), for a person to run.
         script -> String = SCHEMA.script(self.database().driver());
     }
@@ -123,7 +117,7 @@ impl Queue {
 
     /// Wakes the workers of this queue and its clones in this process. [`enqueue`](Self::enqueue) does so itself.
     pub fn wake(&self) {
-        self.shared.wakes.send_modify(|wakes| *wakes = wakes.wrapping_add(1));
+        self.wakes.send_replace(());
     }
 
     /// Returns the connection of the caller's transaction. Fails if that is of another engine.

@@ -11,20 +11,11 @@ pub(crate) const SCHEMA: Schema = Schema {
     rows: |_| None,
 };
 
-/// The state of a job. The numbers are those of the column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum JobState {
-    Ready = 0,
-    Scheduled = 1,
-    Claimed = 2,
-    Dead = 3,
-}
-
-impl JobState {
-    pub(super) fn code(self) -> i64 {
-        self as i64
-    }
-}
+/// The states of a job: the numbers in the column `state`.
+pub(super) const READY: i64 = 0;
+pub(super) const SCHEDULED: i64 = 1;
+pub(super) const CLAIMED: i64 = 2;
+pub(super) const DEAD: i64 = 3;
 
 /// The indexes: for claims, for jobs that are due, and for unique keys.
 const INDEXES: [(&str, &str, &str); 3] = [

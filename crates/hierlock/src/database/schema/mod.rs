@@ -60,7 +60,7 @@ impl Schema {
     pub(crate) async fn provision(&self, database: &Database) -> Result<()> {
         let upgrade = async |mut tx: Transaction, _| {
             let upgraded = self.upgrade(&mut tx.connection()).await;
-            (upgraded.map_err(failed("make the tables")).flatten(), tx)
+            (upgraded.map_err(failed("create or upgrade the tables")).flatten(), tx)
         };
         database.run((*self, ""), upgrade).await
     }

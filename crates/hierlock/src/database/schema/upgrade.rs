@@ -67,8 +67,11 @@ impl Schema {
             return Ok(Err(TableError::BeingUpgraded { schema: self }.into()));
         }
         let upgraded = self.upgrade_locked(connection).await;
-        let unlocked = unlock(connection).await;
-        upgraded.and_then(|upgraded| unlocked.map(|()| upgraded))
+        if connection.driver() == Driver::Mysql {
+            let unlocked = connection.run(&format!("DO RELEASE_LOCK({UPGRADE_LOCK_NAME})")).await;
+            return upgraded.and_then(|upgraded| unlocked.map(|()| upgraded));
+        }
+        upgraded
     }
 
     /// Upgrades in a new transaction, on a connection that is in no transaction.
@@ -90,7 +93,7 @@ impl Schema {
     ) -> sqlx::Result<Result<()>> {
         let driver = connection.driver();
         // The table is looked up first: an account without the right to create tables can provision existing ones.
-        if number(connection, &count_tables(driver, &[VERSIONS])).await? == 0 {
+        if number(connection, &count_objects(driver, &[VERSIONS], &[])).await? == 0 {
             run_repeatable(connection, &create_versions(driver)).await?;
         }
         // A release that stored no version may have been killed halfway: the first step creates the rest.
@@ -117,41 +120,31 @@ impl Schema {
     async fn is_complete(self, connection: &mut DatabaseConnection<'_>) -> sqlx::Result<bool> {
         let driver = connection.driver();
         let tables = (self.tables)(driver);
-        let found = number(connection, &count_tables(driver, tables)).await?;
-        let has_tables = found == tables.len() as i64;
-        if !has_tables || driver != Driver::Postgres || self.functions.is_empty() {
-            return Ok(has_tables);
-        }
-        let found = number(connection, &count_names("to_regproc", self.functions)).await?;
-        Ok(found == self.functions.len() as i64)
+        let functions = if driver == Driver::Postgres { self.functions } else { &[] };
+        let found = number(connection, &count_objects(driver, tables, functions)).await?;
+        Ok(found == (tables.len() + functions.len()) as i64)
     }
 }
 
-/// Returns the query for the number of these tables that a statement would find.
-fn count_tables(driver: Driver, tables: &[&str]) -> String {
-    let list = list(tables);
+/// Returns the query for the number of these tables, and of these functions of PostgreSQL, that a statement would find.
+fn count_objects(driver: Driver, tables: &[&str], functions: &[&str]) -> String {
+    let list = |names: &[&str], function: &str| {
+        names.iter().map(|name| format!("{function}('{name}')")).collect::<Vec<_>>()
+    };
+    let names = list(tables, "").join(", ");
     match driver {
         Driver::Mysql => format!(
             "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND \
-             TABLE_NAME IN ({list})"
+             TABLE_NAME IN ({names})"
         ),
-        Driver::Postgres => count_names("to_regclass", tables),
+        Driver::Postgres => {
+            let found = [list(tables, "to_regclass"), list(functions, "to_regproc")].concat();
+            format!("SELECT num_nonnulls({})::bigint", found.join(", "))
+        }
         Driver::Sqlite => {
-            format!("SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name IN ({list})")
+            format!("SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name IN ({names})")
         }
     }
-}
-
-/// Returns the query for the number of these names that a lookup function of PostgreSQL finds.
-fn count_names(function: &str, names: &[&str]) -> String {
-    let names = list(names);
-    format!(
-        "SELECT COUNT(*) FROM unnest(ARRAY[{names}]) AS t (name) WHERE {function}(name) IS NOT NULL"
-    )
-}
-
-fn list(names: &[&str]) -> String {
-    names.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the number that a query returns, or 0.
@@ -162,26 +155,16 @@ async fn number(connection: &mut DatabaseConnection<'_>, sql: &str) -> sqlx::Res
 
 /// Waits until no other provisioner upgrades the tables. Returns `false` if that takes too long.
 async fn lock(connection: &mut DatabaseConnection<'_>) -> sqlx::Result<bool> {
-    match connection.driver() {
+    let sql = match connection.driver() {
         Driver::Mysql => {
-            let lock = format!("GET_LOCK({UPGRADE_LOCK_NAME}, {UPGRADE_LOCK_WAIT})");
-            Ok(number(connection, &format!("SELECT COALESCE({lock}, 0)")).await? == 1)
+            format!("SELECT COALESCE(GET_LOCK({UPGRADE_LOCK_NAME}, {UPGRADE_LOCK_WAIT}), 0)")
         }
         // Released at the end of the transaction.
-        Driver::Postgres => {
-            let sql = format!("SELECT pg_advisory_xact_lock({UPGRADE_LOCK})");
-            connection.run(&sql).await.map(|()| true)
-        }
+        Driver::Postgres => format!("SELECT 1::bigint FROM pg_advisory_xact_lock({UPGRADE_LOCK})"),
         // There is only one writer.
-        Driver::Sqlite => Ok(true),
-    }
-}
-
-async fn unlock(connection: &mut DatabaseConnection<'_>) -> sqlx::Result<()> {
-    if connection.driver() == Driver::Mysql {
-        connection.run(&format!("DO RELEASE_LOCK({UPGRADE_LOCK_NAME})")).await?;
-    }
-    Ok(())
+        Driver::Sqlite => return Ok(true),
+    };
+    Ok(number(connection, &sql).await? == 1)
 }
 
 /// Runs a statement, and ignores an error that says that it was run before.

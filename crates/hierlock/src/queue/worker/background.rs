@@ -64,9 +64,6 @@ async fn send_heartbeats(queue: Queue, active: ActiveJobs, lease: Duration) {
     }
 }
 
-#[cfg(feature = "postgres")]
-const RECONNECT_DELAY: Duration = Duration::from_secs(1);
-
 /// Wakes workers when PostgreSQL notifies of new jobs.
 #[cfg(feature = "postgres")]
 async fn listen(queue: Queue, pool: sqlx::PgPool) {
@@ -75,7 +72,7 @@ async fn listen(queue: Queue, pool: sqlx::PgPool) {
             let error = crate::database::error_message(&error);
             tracing::warn!(error, "cannot listen for new jobs; they are found by polling");
         }
-        tokio::time::sleep(RECONNECT_DELAY).await;
+        tokio::time::sleep(super::stop::RETRY_PAUSE).await;
     }
 }
 

@@ -11,7 +11,7 @@ use futures_util::{FutureExt as _, TryFutureExt as _};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use stop::StopSignal;
+pub use stop::WorkerHandle;
 
 /// A worker and its options. [`run`](Self::run) starts it.
 ///
@@ -42,15 +42,11 @@ pub struct Worker {
     lease: Duration,
     poll_every: Duration,
     until_empty: bool,
-    stop: StopSignal,
+    handle: WorkerHandle,
     on_end: Box<OnEnd>,
 }
 
 type OnEnd = dyn Fn(&ClaimedJob, &JobOutcome) + Send + Sync;
-
-/// Stops a worker from another task or thread.
-#[derive(Clone, Debug)]
-pub struct WorkerHandle(StopSignal);
 
 /// The numbers of jobs that a worker has handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,7 +74,7 @@ impl Worker {
             lease: Duration::from_secs(30),
             poll_every: Duration::from_secs(1),
             until_empty: false,
-            stop: StopSignal::default(),
+            handle: WorkerHandle::new(),
             on_end: Box::new(log),
         }
     }
@@ -102,7 +98,7 @@ impl Worker {
 
     /// Returns a handle that stops the worker.
     pub fn handle(&self) -> WorkerHandle {
-        WorkerHandle(self.stop.clone())
+        self.handle.clone()
     }
 
     /// Runs until the worker is [stopped](WorkerHandle::stop): then it claims no more jobs, finishes the running ones, and
@@ -142,13 +138,6 @@ fn log(job: &ClaimedJob, outcome: &JobOutcome) {
             job = job.id(),
             "the outcome of a job could not be recorded; it is run again"
         );
-    }
-}
-
-impl WorkerHandle {
-    /// Stops the worker gracefully; its [`run`](Worker::run) returns when it has ended.
-    pub fn stop(&self) {
-        self.0.send();
     }
 }
 

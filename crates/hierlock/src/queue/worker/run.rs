@@ -54,8 +54,8 @@ struct WorkLoop {
 }
 
 pub(super) async fn run(worker: Worker, handler: Handler) -> Result<WorkerSummary> {
-    let mut wakes = worker.queue.shared.wakes.subscribe();
-    let stop = worker.stop.clone();
+    let mut wakes = worker.queue.wakes.subscribe();
+    let handle = worker.handle.clone();
     let mut poll = interval(worker.poll_every);
     poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let active = ActiveJobs::default();
@@ -75,7 +75,7 @@ pub(super) async fn run(worker: Worker, handler: Handler) -> Result<WorkerSummar
     };
     loop {
         // Before another job is started: a handler may have stopped the worker.
-        work.is_stopping |= stop.sent_at().is_some();
+        work.is_stopping |= handle.stopped_at().is_some();
         while work.has_room()
             && let Some(job) = work.waiting.pop_front()
         {
@@ -98,7 +98,7 @@ pub(super) async fn run(worker: Worker, handler: Handler) -> Result<WorkerSummar
         tokio::select! {
             Some(ended) = work.running.join_next(), if is_running => work.collect_ended(ended),
             () = sleep_until(work.complete_at), if has_done => {}
-            _ = stop.received(), if !work.is_stopping => work.is_stopping = true,
+            _ = handle.stopped(), if !work.is_stopping => work.is_stopping = true,
             Ok(()) = wakes.changed() => work.may_claim = true,
             _ = poll.tick(), if !work.is_stopping => work.promote().await?,
         }
@@ -142,8 +142,8 @@ impl WorkLoop {
         (self.worker.on_end)(job, outcome);
     }
 
-    /// Runs a database call within the limits of [`StopSignal::limit`](super::stop::StopSignal::limit). Returns `None` if
-    /// the database does not answer, or fails with an error that may pass: then the worker tries again.
+    /// Runs a database call within the limits of [`WorkerHandle::limit`](super::WorkerHandle::limit). Returns `None` if the
+    /// database does not answer, or fails with an error that may pass: then the worker tries again.
     async fn call<T>(
         &self,
         doing: &'static str,
@@ -151,7 +151,7 @@ impl WorkLoop {
         call: impl Future<Output = Result<T>>,
     ) -> Result<Option<T>> {
         let call = with_time_limit(ANSWER_LIMIT, doing, call);
-        match self.worker.stop.limit(grace, since, call).await {
+        match self.worker.handle.limit(grace, since, call).await {
             Some(Ok(answer)) => Ok(Some(answer)),
             // A retry is useless if the table is missing or of another version.
             Some(Err(error)) if error.is_unusable_schema() => Err(error),
@@ -184,7 +184,7 @@ impl WorkLoop {
         // A stopped worker gives up after the limit.
         let is_over = |sent: Instant| Instant::now() >= sent.max(self.ended_at) + RECORD_LIMIT;
         let is_out_of_time =
-            self.running.is_empty() && self.worker.stop.sent_at().is_some_and(is_over);
+            self.running.is_empty() && self.worker.handle.stopped_at().is_some_and(is_over);
         if completed.is_none() {
             self.complete_at = Instant::now() + self.worker.poll_every.min(RETRY_PAUSE);
         }
@@ -237,9 +237,11 @@ impl WorkLoop {
         let queue = &self.worker.queue;
         let give_back =
             retry_until_answered("jobs are not given back yet", || queue.give_back_all(&waiting));
-        match self.worker.stop.limit(SHARED_RECORD_LIMIT, Instant::now(), give_back).await {
+        match self.worker.handle.limit(SHARED_RECORD_LIMIT, Instant::now(), give_back).await {
             Some(count) => self.summary.given_back += count.unwrap_or_default(),
-            None => tracing::warn!("jobs that were not begun come back only when their lease ends"),
+            None => {
+                tracing::warn!("jobs that were not started become ready only when their lease ends")
+            }
         }
     }
 

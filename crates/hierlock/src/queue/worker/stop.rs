@@ -37,36 +37,41 @@ pub(super) async fn retry_until_answered<T, W: Future<Output = Result<T>>>(
     }
 }
 
-/// The signal that stops a worker, and the time when it was sent. Clones share the signal.
-#[derive(Clone, Debug, Default)]
-pub(super) struct StopSignal(watch::Sender<Option<Instant>>);
+/// Stops a worker from another task or thread. Clones stop the same worker.
+#[derive(Clone, Debug)]
+pub struct WorkerHandle(watch::Sender<Option<Instant>>);
 
-impl StopSignal {
-    /// Sends the signal. Only the first call has an effect.
-    pub(super) fn send(&self) {
-        self.0.send_if_modified(|sent| {
-            let is_first = sent.is_none();
-            sent.get_or_insert_with(Instant::now);
+impl WorkerHandle {
+    pub(super) fn new() -> Self {
+        Self(watch::Sender::new(None))
+    }
+
+    /// Stops the worker gracefully; its [`run`](super::Worker::run) returns when it has ended. Only the first call has an
+    /// effect.
+    pub fn stop(&self) {
+        self.0.send_if_modified(|stopped| {
+            let is_first = stopped.is_none();
+            stopped.get_or_insert_with(Instant::now);
             is_first
         });
     }
 
-    pub(super) fn sent_at(&self) -> Option<Instant> {
+    pub(super) fn stopped_at(&self) -> Option<Instant> {
         *self.0.borrow()
     }
 
-    /// Waits until the signal is sent, and returns the time.
+    /// Waits for the stop, and returns its time.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
-    pub(super) async fn received(&self) -> Instant {
+    pub(super) async fn stopped(&self) -> Instant {
         let mut receiver = self.0.subscribe();
         // Never an error: `self` is the sender.
-        let sent = receiver.wait_for(Option::is_some).await.ok().and_then(|sent| *sent);
-        sent.unwrap_or_else(Instant::now)
+        let stopped = receiver.wait_for(Option::is_some).await.ok().and_then(|stopped| *stopped);
+        stopped.unwrap_or_else(Instant::now)
     }
 
-    /// Runs work until `grace` after the signal, or after `since` if that is later. Returns `None` if the work was dropped
+    /// Runs work until `grace` after the stop, or after `since` if that is later. Returns `None` if the work was dropped
     /// then.
     pub(super) async fn limit<T>(
         &self,
@@ -75,8 +80,8 @@ impl StopSignal {
         work: impl Future<Output = T>,
     ) -> Option<T> {
         let deadline = async {
-            let sent = self.received().await;
-            sleep_until(sent.max(since) + grace).await;
+            let stopped = self.stopped().await;
+            sleep_until(stopped.max(since) + grace).await;
         };
         tokio::select! {
             biased;
@@ -93,20 +98,20 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn work_is_dropped_after_the_grace_period_of_a_stop() {
-        let (stop, started) = (StopSignal::default(), Instant::now());
+        let (handle, started) = (WorkerHandle::new(), Instant::now());
         let grace = Duration::from_secs(10);
-        let hang = |since| stop.limit(grace, since, pending::<()>());
+        let hang = |since| handle.limit(grace, since, pending::<()>());
         let without_stop = tokio::time::timeout(100 * grace, hang(started)).await;
-        assert!(without_stop.is_err() && stop.sent_at().is_none());
+        assert!(without_stop.is_err() && handle.stopped_at().is_none());
 
-        stop.send();
+        handle.stop();
         let sent = Instant::now();
         assert_eq!((hang(started).await, sent.elapsed()), (None, grace));
-        // A second signal changes nothing.
-        stop.send();
+        // A second stop changes nothing.
+        handle.stop();
         assert_eq!((hang(started).await, sent.elapsed()), (None, grace));
         assert_eq!((hang(sent + grace).await, sent.elapsed()), (None, 2 * grace));
-        let result = stop.limit(grace, started, ready(7)).await;
+        let result = handle.limit(grace, started, ready(7)).await;
         assert_eq!(result, Some(7), "ready work must return its result");
     }
 }

@@ -174,7 +174,7 @@ async fn a_key_of_several_rows_is_an_error(store: Store) {
         both.bump(&mut tx).await.unwrap_err(),
         both.delete(&mut tx, 2).await.unwrap_err(),
     ] {
-        assert!(error.is_usage() && error.to_string().contains("names 2 rows"), "{error}");
+        assert!(error.is_usage() && error.to_string().contains("matches 2 rows"), "{error}");
     }
 }
 
@@ -207,7 +207,7 @@ async fn a_version_can_have_any_integer_type(store: Store) {
 
 async fn an_invalid_version_is_an_error(store: Store) {
     let mut invalid = vec![
-        ("BIGINT", "NULL", "NULL"),
+        ("BIGINT", "NULL", "is NULL"),
         ("VARCHAR(9)", "'abc'", "a version is an integer"),
         ("DOUBLE PRECISION", "1.5", "a version is an integer"),
     ];

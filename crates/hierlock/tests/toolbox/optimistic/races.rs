@@ -180,7 +180,7 @@ async fn nowait_fails_on_a_locked_row(store: Store) {
     let error = seat.lock(&mut second, 1, WaitPolicy::NoWait).await.unwrap_err();
     assert!(error.is_would_block() && error.is_retryable() && !error.is_stale(), "{error}");
     assert_eq!(error.retry_cause(), Some(RetryCause::NotGranted));
-    assert!(error.to_string().contains("`seats` is locked by someone else"), "{error}");
+    assert!(error.to_string().contains("`seats` is locked by another transaction"), "{error}");
     second.rollback().await.unwrap();
 
     assert_eq!(seat.bump(&mut first).await.unwrap(), Some(2));

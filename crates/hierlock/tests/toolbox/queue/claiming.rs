@@ -77,6 +77,9 @@ async fn a_heartbeat_extends_leases_and_returns_lost_jobs(store: Store) {
     let lost = [jobs[1].id(), jobs[2].id()];
     assert_eq!(queue.heartbeat(&jobs, LONG).await.unwrap(), lost);
     assert_eq!(queue.heartbeat(&again, LONG).await.unwrap(), [0; 0]);
+    // The failure this prevents: a new claim of a job made its lost claim count as held.
+    let both = [jobs[1].clone(), again[0].clone()];
+    assert_eq!(queue.heartbeat(&both, LONG).await.unwrap(), [jobs[1].id()]);
     assert_eq!(queue.heartbeat(&[], LONG).await.unwrap(), [0; 0]);
 }
 
