@@ -1,6 +1,7 @@
 //! The prepared statements of a session by name: they show what `EXECUTE s` runs.
 
 use super::connection::LabConnection;
+use crate::text::find_word;
 use hierlock_engine::lexer::{OpenToken, TokenKind, tokens};
 use hierlock_engine::{Driver, StatementWords};
 use std::collections::HashMap;
@@ -101,19 +102,12 @@ fn literal(text: &str) -> Option<String> {
 
 /// Returns the text after the first `word` that is not in quotes or comments.
 pub(super) fn after_word<'t>(driver: Driver, sql: &'t str, word: &str) -> Option<&'t str> {
-    let is_word_character = |c: char| c.is_alphanumeric() || c == '_';
     let mut begin = 0;
     for token in tokens(driver, sql) {
-        if token.kind == TokenKind::Code {
-            let lower = token.text.to_ascii_lowercase();
-            let found = lower.match_indices(word).map(|(at, _)| at).find(|at| {
-                let before = lower[..*at].chars().next_back();
-                let after = lower[at + word.len()..].chars().next();
-                !before.is_some_and(is_word_character) && !after.is_some_and(is_word_character)
-            });
-            if let Some(at) = found {
-                return Some(&sql[begin + at + word.len()..]);
-            }
+        if token.kind == TokenKind::Code
+            && let Some(at) = find_word(&token.text.to_ascii_lowercase(), word)
+        {
+            return Some(&sql[begin + at + word.len()..]);
         }
         begin += token.text.len();
     }

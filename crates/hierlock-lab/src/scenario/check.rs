@@ -7,7 +7,7 @@ use super::file::{ExpectationTable, Scenario, StepTemplate};
 use super::guard::{CaseGuard, Dimension};
 use super::template::Template;
 use crate::group::distinct;
-use crate::text::listed;
+use crate::text::{find_word, listed};
 
 pub(super) fn check(scenario: &Scenario, cases: &[Case], diagnostics: &mut Diagnostics<'_>) {
     let mut checker = Checker { scenario, diagnostics };
@@ -145,7 +145,7 @@ impl<'c> Checker<'c, '_> {
                 }
                 _ => continue,
             };
-            let at = find(&template.fill(&case.variant), &name.to_string());
+            let at = find_word(&template.fill(&case.variant), &name.to_string()).unwrap_or(0);
             template.report(&case.variant, ParseError::new(at, message), self.diagnostics);
         }
     }
@@ -354,13 +354,4 @@ impl<'c> Checker<'c, '_> {
 
 fn values<'c>(dimension: &Dimension, cases: &[&'c Case]) -> Vec<&'c str> {
     distinct(cases.iter().filter_map(|case| dimension.value(case)))
-}
-
-fn find(text: &str, word: &str) -> usize {
-    let is_whole = |at: &usize| {
-        let before = text[..*at].chars().next_back();
-        let after = text[*at + word.len()..].chars().next();
-        !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
-    };
-    text.match_indices(word).map(|(at, _)| at).find(is_whole).unwrap_or(0)
 }

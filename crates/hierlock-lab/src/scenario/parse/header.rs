@@ -5,7 +5,7 @@ use crate::observation::SessionName;
 use crate::place::Engine;
 use crate::scenario::diagnostic::{ParseError, Position, nearest, unknown};
 use crate::scenario::file::{GuardedValue, Scenario, Setting};
-use crate::scenario::format::blanks;
+use crate::scenario::format::least_column;
 use crate::scenario::reader::duration;
 use crate::scenario::scan::with_single_blanks;
 use crate::scenario::settings;
@@ -206,14 +206,10 @@ fn unknown_key(key: &str, words: &[&str]) -> String {
 
 /// Returns the lines of a block of prose, without their common indentation; blank lines stay.
 fn prose(below: &[SourceLine<'_>]) -> String {
-    let column = |line: &SourceLine<'_>| match &line.kind {
-        LineKind::Indented(Block::Prose, span) => Some(span.position.column),
-        _ => None,
-    };
-    let margin = below.iter().filter_map(column).min().unwrap_or(1);
+    let margin = least_column(below);
     let lines = below.iter().filter_map(|line| match &line.kind {
         LineKind::Indented(Block::Prose, span) => {
-            Some(format!("{}{}", blanks(span.position.column - margin), span.text))
+            Some(format!("{}{}", " ".repeat(span.position.column - margin), span.text))
         }
         LineKind::Blank => Some(String::new()),
         _ => None,
