@@ -9,13 +9,9 @@ use futures_util::{StreamExt, stream};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
-use tokio::time::sleep;
-
-/// The interval at which [`Lab::close`] checks whether a server is still in use.
-const CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Runs cases on connected servers, in memory and on files.
 pub struct Lab {
@@ -87,7 +83,7 @@ impl Lab {
 
     /// Returns a sentence for each leftover of earlier runs on the servers that cannot be removed.
     pub fn leftovers(&self) -> Vec<String> {
-        self.servers.values().flat_map(|server| server.leftovers()).collect()
+        self.servers.values().flat_map(|server| server.leftovers.clone()).collect()
     }
 
     /// Returns whether the lab can run cases on `engine`.
@@ -147,10 +143,8 @@ impl Lab {
         let Self { tree_databases, servers, .. } = self;
         drop(tree_databases);
         for server in servers.into_values() {
-            // A query that was dropped runs to its end in a task, which also has a reference to the server.
-            while Arc::strong_count(&server) > 1 {
-                sleep(CLOSE_POLL_INTERVAL).await;
-            }
+            // A query that was dropped runs to its end in a task.
+            server.in_use.wait().await;
             // Waits for the threads that remove databases. A panic there is already printed.
             _ = spawn_blocking(move || drop(server)).await;
         }

@@ -17,6 +17,8 @@ pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 pub(super) struct LabConnection {
     transport: Transport,
     pub(super) dialect: Dialect,
+    /// The id of the session on the server.
+    pub(super) pid: i64,
     /// The address, for messages.
     server: String,
     /// A result was not awaited: the next result on the connection would belong to an earlier query.
@@ -54,8 +56,13 @@ impl LabConnection {
             .map_err(|_| failed(&format_args!("no answer within {ANSWER_LIMIT:?}")))?
             .map_err(|error| failed(&error_message(&error)))?;
         let (dialect, server) = (address.dialect(), address.to_string());
-        let mut connection = Self { transport, dialect, server, is_broken: false };
-        connection.query(settings::initial(dialect)).await?;
+        let mut connection = Self { transport, dialect, pid: 0, server, is_broken: false };
+        let (settings, pid) = (settings::initial(dialect), sessions::own_pid(dialect));
+        let rows = connection.query(&format!("{settings}; SELECT {pid}")).await?;
+        let pid = rows.last().and_then(|row| number_cell(row, 0));
+        connection.pid = pid.ok_or_else(|| {
+            LabError(format!("{address} does not report the process id of a connection"))
+        })?;
         Ok(connection)
     }
 
@@ -92,14 +99,6 @@ impl LabConnection {
                 Ok(results)
             }
         }
-    }
-
-    pub(super) async fn pid(&mut self) -> LabResult<i64> {
-        let rows = self.query(&format!("SELECT {}", sessions::own_pid(self.dialect))).await?;
-        let pid = rows.first().and_then(|row| number_cell(row, 0));
-        pid.ok_or_else(|| {
-            LabError(format!("{} does not report the process id of a connection", self.server))
-        })
     }
 
     /// Runs a query that waits for no lock.

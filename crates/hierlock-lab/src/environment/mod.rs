@@ -28,18 +28,18 @@ mod tree_sessions;
 pub(crate) use server::TestServer;
 pub(crate) use tree_database::{TreeDatabases, TreeSpec};
 
-use crate::lock_history::IncompleteLocks;
 use crate::observation::{Answer, Failure, Lock, SessionName, SessionWait};
 use crate::place::Engine;
 use crate::record::Cycle;
 use crate::scenario::{Action, Case};
 use hierlock::Hierlock;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use test_database::TestDatabase;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 use tree_database::TreeDatabase;
 use tree_sessions::TreeSessions;
 
@@ -87,7 +87,7 @@ impl ProbeIntervals {
 pub(crate) struct CaseLocks {
     pub(crate) locks: Vec<Lock>,
     /// The sessions whose locks are not all listed, with the reason.
-    pub(crate) incomplete: IncompleteLocks,
+    pub(crate) incomplete: BTreeMap<SessionName, String>,
 }
 
 /// The sessions of a case and their database or tree: SQL sessions, sessions that lock nodes, or both.
@@ -97,8 +97,6 @@ pub(crate) struct CaseEnvironment {
     tree: Option<TreeSessions>,
     /// The database of a tree, if the case has no SQL sessions.
     tree_database: Option<TreeDatabase>,
-    /// While this permit is held, no case has the server to itself.
-    _share: Option<OwnedSemaphorePermit>,
 }
 
 impl CaseEnvironment {
@@ -115,11 +113,17 @@ impl CaseEnvironment {
             return Self::open_tree(&spec, sessions, server, Some(idle), directory).await;
         }
         let server = required(server, case.place.engine)?;
-        let mut database = TestDatabase::open(server, case).await?;
+        let database = TestDatabase::open(server, case).await?;
         let mut tree = None;
         if case.steps.iter().any(|step| matches!(step.action, Action::Lock(..))) {
-            let (provisioned, locks) = spec.provision(database).await?;
-            (database, tree) = (provisioned, Some(TreeSessions::new(locks, sessions)));
+            match spec.provision(&database).await {
+                Ok(locks) => tree = Some(TreeSessions::new(locks, sessions)),
+                Err(error) => {
+                    // Runs the teardown. The first error is the one to report.
+                    _ = database.close().await;
+                    return Err(error);
+                }
+            }
         }
         Ok(Self { database: Some(database), tree, ..Self::default() })
     }
@@ -145,8 +149,7 @@ impl CaseEnvironment {
             None => TreeDatabase::create(server, spec).await?,
         };
         let tree = Some(TreeSessions::new(database.locks.clone(), sessions));
-        let _share = server.occupy(false).await;
-        Ok(Self { database: None, tree, tree_database: Some(database), _share })
+        Ok(Self { tree, tree_database: Some(database), ..Self::default() })
     }
 
     pub(crate) fn client(&self) -> Option<&Hierlock> {

@@ -3,7 +3,6 @@
 use super::connection::LabConnection;
 use super::namespace::{Namespace, NamespaceGuard};
 use super::prepared_transactions::PreparedTransactions;
-use super::server::TestServer;
 use super::{CaseLocks, LabResult, settings};
 use crate::observation::{Failure, Lock, SessionName, SessionWait};
 use crate::record::{BlockingLock, Cycle, WaitEdge};
@@ -12,18 +11,15 @@ use hierlock_engine::introspection::{
     self, DeadlockReport, Introspection, IntrospectionScope, LockTarget, LockWait,
 };
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) struct Observer {
     pub(super) connection: LabConnection,
     pub(super) sessions: SessionNames,
-    server: Arc<TestServer>,
-    namespace: Namespace,
     prepared: PreparedTransactions,
     introspection: Introspection,
-    /// PostgreSQL: the schema of the extension that lists row locks; `None` until the first lookup.
-    row_locks_schema: Option<Option<String>>,
+    /// PostgreSQL: the schema of the extension that lists row locks, if there is one.
+    row_locks_schema: Option<String>,
     last_deadlock: String,
 }
 
@@ -34,8 +30,6 @@ impl Observer {
         Self {
             connection,
             sessions: SessionNames { names: BTreeMap::new(), schema },
-            server: server.clone(),
-            namespace: namespace.clone(),
             prepared: prepared.clone(),
             introspection: Introspection::default().may_enable_lock_output(server.can_list_locks),
             row_locks_schema: None,
@@ -47,7 +41,7 @@ impl Observer {
         IntrospectionScope {
             sessions: Some(self.sessions.names.keys().copied().collect()),
             schema: Some(self.sessions.schema.clone()),
-            row_locks_schema: None,
+            row_locks_schema: self.row_locks_schema.clone(),
             prepared: self.prepared.of_sessions(),
             ..IntrospectionScope::default()
         }
@@ -68,28 +62,24 @@ impl Observer {
     }
 
     pub(super) async fn locks(&mut self) -> LabResult<CaseLocks> {
-        let row_locks_schema = self.row_locks_schema().await?;
-        let scope = IntrospectionScope { row_locks_schema, ..self.scope() };
+        let scope = self.scope();
         let mut session = self.connection.lend().await?;
         let locks = self.introspection.locks(&mut session, &scope).await;
         Ok(self.sessions.locks(self.connection.take_answer(locks)?))
     }
 
-    async fn row_locks_schema(&mut self) -> LabResult<Option<String>> {
-        if let Some(known) = &self.row_locks_schema {
-            return Ok(known.clone());
-        }
-        let schema = match &self.namespace {
+    /// PostgreSQL: finds the extension that lists row locks, or creates it if that is allowed.
+    pub(super) async fn find_row_locks(&mut self, guard: &NamespaceGuard) -> LabResult<()> {
+        self.row_locks_schema = match &guard.namespace {
             Namespace::InnodbDatabase(_) => None,
-            Namespace::PostgresSchema(_) => self.server.row_locks_schema().await?,
+            Namespace::PostgresSchema(_) => guard.server.row_locks_schema().await?,
             Namespace::PostgresDatabase(_) => {
                 let create = "CREATE EXTENSION IF NOT EXISTS pgrowlocks SCHEMA public";
                 let is_created = self.connection.try_query(create).await?.is_ok();
                 is_created.then(|| "public".to_owned())
             }
         };
-        self.row_locks_schema = Some(schema.clone());
-        Ok(schema)
+        Ok(())
     }
 
     /// Returns the cycle of which `victim` was a part, if the server reports it and has not reported it before.
@@ -100,7 +90,7 @@ impl Observer {
     ) -> Option<Cycle> {
         let scope = self.scope();
         let pid = self.sessions.names.iter().find(|(_, name)| *name == victim).map(|(pid, _)| *pid);
-        let is_postgres = self.server.dialect() == Dialect::Postgres;
+        let is_postgres = self.connection.dialect == Dialect::Postgres;
         let mut session = self.connection.lend().await.ok()?;
         let report = match (pid, &failure.detail) {
             _ if !is_postgres => self.introspection.last_deadlock(&mut session).await,

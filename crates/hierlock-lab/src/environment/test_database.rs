@@ -22,12 +22,13 @@ use crate::observation::{Failure, FailureKind, LockKind, SessionName, SessionWai
 use crate::record::Cycle;
 use crate::runner::wait_graph::LastWaits;
 use crate::scenario::{Case, SettingValue, Statement};
-use hierlock_engine::{Dialect, StatementWords, error_message, sessions};
+use futures_util::future::join_all;
+use hierlock_engine::{Dialect, error_message, sessions};
+use parking_lot::Mutex as SyncMutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, oneshot};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 use url::Url;
 
@@ -37,7 +38,7 @@ const CANCEL_RETRY_DELAY: Duration = Duration::from_millis(20);
 pub(crate) struct TestDatabase {
     pub(super) server: Arc<TestServer>,
     pub(super) sessions: BTreeMap<SessionName, LabSession>,
-    last_waits: StdMutex<LastWaits>,
+    last_waits: SyncMutex<LastWaits>,
     pub(super) observer: Arc<Mutex<Observer>>,
     teardown: Vec<Statement>,
     pub(super) guard: NamespaceGuard,
@@ -58,11 +59,12 @@ impl TestDatabase {
             run_all(&mut observer.connection, &case.setup, "setup", prepared).await?;
             if !prepared.is_empty() {
                 // On MariaDB a connection with a prepared transaction can run nothing else.
-                let mut connection = LabConnection::open(&database.guard.address()).await?;
-                database.guard.connections.push(connection.pid().await?);
+                let connection = LabConnection::open(&database.guard.address()).await?;
+                database.guard.connections.push(connection.pid);
                 std::mem::replace(&mut observer.connection, connection).close().await;
             }
             if dialect == Dialect::Postgres {
+                observer.find_row_locks(&database.guard).await?;
                 observer.connection.query(settings::POSTGRES_SHORT_LOCK_TIMEOUT).await?;
             }
         }
@@ -89,12 +91,12 @@ impl TestDatabase {
             connection = LabConnection::open(&guard.address()).await?;
         }
         // The cleanup also ends the statements of this connection.
-        guard.connections.push(connection.pid().await?);
+        guard.connections.push(connection.pid);
         let observer = Observer::new(connection, &guard);
         Ok(Self {
             server: server.clone(),
             sessions: BTreeMap::new(),
-            last_waits: StdMutex::default(),
+            last_waits: SyncMutex::default(),
             observer: Arc::new(Mutex::new(observer)),
             teardown: Vec::new(),
             guard,
@@ -107,47 +109,36 @@ impl TestDatabase {
         &mut self,
         sessions: &BTreeMap<SessionName, Vec<SettingValue>>,
     ) -> LabResult<()> {
-        let address = self.guard.address();
-        let mut opening = JoinSet::new();
-        for (name, settings) in sessions {
-            let (name, settings, address) = (name.clone(), settings.clone(), address.clone());
-            let prepared = self.guard.prepared.clone();
-            opening.spawn(
-                async move { (name, LabSession::open(&address, &settings, prepared).await) },
-            );
-        }
+        let (address, prepared) = (self.guard.address(), self.guard.prepared.clone());
+        let opening = sessions.iter().map(|(name, settings)| {
+            let open = LabSession::open(&address, settings, prepared.clone());
+            async move { (name, open.await) }
+        });
         let mut result = Ok(());
-        while let Some(opened) = opening.join_next().await {
+        for (name, opened) in join_all(opening).await {
             match opened {
-                Ok((name, Ok(session))) => {
+                Ok(session) => {
                     let mut observer = self.observer.lock().await;
                     observer.sessions.names.insert(session.pid, name.clone());
                     self.guard.connections.push(session.pid);
-                    self.sessions.insert(name, session);
+                    self.sessions.insert(name.clone(), session);
                 }
-                Ok((name, Err(LabError(why)))) => {
-                    result = Err(LabError(format!("session {name}: {why}")));
-                }
-                Err(error) => result = Err(LabError(format!("a session failed: {error}"))),
+                Err(LabError(why)) => result = Err(LabError(format!("session {name}: {why}"))),
             }
         }
         result
     }
 
     /// Returns a URL of the namespace of the case.
-    pub(super) fn url(&self) -> String {
-        let Ok(mut url) = Url::parse(&self.server.url) else { return String::new() };
+    pub(super) fn url(&self) -> Url {
+        let mut url = self.server.url.clone();
         match &self.guard.namespace {
             Namespace::PostgresSchema(name) => {
                 url.query_pairs_mut().append_pair("options[search_path]", name);
             }
             namespace => url.set_path(namespace.name()),
         }
-        url.into()
-    }
-
-    fn last_waits(&self) -> MutexGuard<'_, LastWaits> {
-        self.last_waits.lock().unwrap_or_else(PoisonError::into_inner)
+        url
     }
 
     /// Returns the longest deadlock timeout of all sessions.
@@ -170,12 +161,13 @@ impl TestDatabase {
         F: Future<Output = LabResult<T>> + Send + 'static,
     {
         let observer = self.observer.clone();
-        let task = tokio::spawn(async move { query(observer.lock_owned().await).await });
+        let query = async move { query(observer.lock_owned().await).await };
+        let task = self.server.in_use.spawn(query);
         task.await.map_err(|error| LabError(format!("a query to the server failed: {error}")))?
     }
 
     pub(super) fn begin(&self, session: &SessionName, sql: &str) -> Reply {
-        self.last_waits().forget(session);
+        self.last_waits.lock().forget(session);
         match self.session(session) {
             Ok(session) => session.begin(sql),
             Err(LabError(why)) => {
@@ -194,7 +186,7 @@ impl TestDatabase {
             Ok((waits, Instant::now() + observer.next_deadlock_check(timeout)))
         };
         let (waits, checked_at) = self.observe(query).await?;
-        let mut last_waits = self.last_waits();
+        let mut last_waits = self.last_waits.lock();
         last_waits.remember(&waits);
         last_waits.checked_at = Some(checked_at);
         Ok(waits)
@@ -210,7 +202,7 @@ impl TestDatabase {
             Ok(observer.deadlock(&chosen, &failure).await)
         };
         let reported = self.observe(query).await.ok().flatten();
-        let last_waits = self.last_waits();
+        let last_waits = self.last_waits.lock();
         let mut cycle = reported.or_else(|| last_waits.cycle(victim))?;
         if self.server.dialect() == Dialect::Postgres {
             // The server reports which transaction a session waits for; a probe has seen which row, and in which mode.
@@ -228,7 +220,7 @@ impl TestDatabase {
     }
 
     pub(super) fn next_deadlock_check(&self) -> Duration {
-        let checked_at = self.last_waits().checked_at;
+        let checked_at = self.last_waits.lock().checked_at;
         checked_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()))
     }
 
@@ -272,11 +264,7 @@ impl TestDatabase {
                 ended = Err(error);
             }
         }
-        let mut closing = JoinSet::new();
-        for (_, session) in std::mem::take(&mut self.sessions) {
-            closing.spawn(session.close());
-        }
-        closing.join_all().await;
+        join_all(std::mem::take(&mut self.sessions).into_values().map(LabSession::close)).await;
         if dialect == Dialect::Postgres {
             // If the server is gone, the statements below fail.
             _ = connection.try_query(settings::POSTGRES_NO_LOCK_TIMEOUT).await;
@@ -310,18 +298,18 @@ async fn run_all(
     part: &str,
     prepared: &PreparedTransactions,
 ) -> LabResult<()> {
-    let driver = connection.dialect.driver();
+    let dialect = connection.dialect;
     for Statement { line, sql } in statements {
         let failed = |why: &str| {
             LabError(format!("line {line}: the {part} fails at `{}`: {why}", sql.trim()))
         };
-        if let Some(direction) = StatementWords::of(driver, sql).copy_direction() {
-            return Err(failed(copy_refusal(direction)));
+        if let Some(why) = copy_refusal(dialect, sql) {
+            return Err(failed(why));
         }
         let result = connection.results_within(SET_UP_LIMIT, sql).await;
         let result = result.map_err(|LabError(why)| failed(&why))?;
         result.map_err(|error| failed(&error_message(&error)))?;
-        prepared.record(driver, sql, None);
+        prepared.record(dialect.driver(), sql, None);
     }
     Ok(())
 }

@@ -7,9 +7,9 @@ use crate::place::Place;
 use crate::scenario::{Action, Case};
 use hierlock::sql::{Provision, Strategy};
 use hierlock::{Hierarchy, Hierlock, Target};
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use url::Url;
+use std::sync::Arc;
 
 /// The number of idle databases per shape: each has connections, and servers limit those.
 const MAX_IDLE_DATABASES: usize = 2;
@@ -40,8 +40,9 @@ impl TreeDatabases {
         spec: &TreeSpec,
         server: &Arc<TestServer>,
     ) -> LabResult<TreeDatabase> {
-        let idle = self.idle().get_mut(&(spec.place, spec.buckets)).and_then(Vec::pop);
-        let Some(database) = idle else { return TreeDatabase::create(server, spec).await };
+        let idle = self.0.lock().get_mut(&(spec.place, spec.buckets)).and_then(Vec::pop);
+        let Some(mut database) = idle else { return TreeDatabase::create(server, spec).await };
+        database.database.occupancy = server.occupy(false).await;
         if spec.place.strategy == Some(Strategy::PerId) {
             spec.add_rows(&spec.url(&database.database)).await?;
         }
@@ -49,14 +50,16 @@ impl TreeDatabases {
     }
 
     /// Stores a database for the next case, or removes it.
-    pub(super) async fn put_back(&self, database: TreeDatabase) -> LabResult<()> {
+    pub(super) async fn put_back(&self, mut database: TreeDatabase) -> LabResult<()> {
         // Rows that were created on demand stay, so the next case would not start with the same state.
         let is_unchanged = database.locks.holders().is_empty()
             && database.shape.0.strategy != Some(Strategy::OnDemand);
         {
-            let mut all = self.idle();
+            let mut all = self.0.lock();
             let idle = all.entry(database.shape).or_default();
             if is_unchanged && idle.len() < MAX_IDLE_DATABASES {
+                // Other cases may have the server to themselves while this database is idle.
+                database.database.occupancy = None;
                 idle.push(database);
                 return Ok(());
             }
@@ -66,16 +69,12 @@ impl TreeDatabases {
 
     pub(crate) async fn clear(&self) -> LabResult<()> {
         let databases: Vec<TreeDatabase> =
-            self.idle().drain().flat_map(|(_, databases)| databases).collect();
+            self.0.lock().drain().flat_map(|(_, databases)| databases).collect();
         let mut cleared = Ok(());
         for database in databases {
             cleared = cleared.and(database.remove().await);
         }
         cleared
-    }
-
-    fn idle(&self) -> MutexGuard<'_, HashMap<TreeShape, Vec<TreeDatabase>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -83,9 +82,7 @@ impl TreeDatabase {
     pub(super) async fn create(server: &Arc<TestServer>, spec: &TreeSpec) -> LabResult<Self> {
         // The sessions are guards of the client, so they need no connections of their own.
         let database = TestDatabase::create(server, Requirements::of_tree(spec.place)).await?;
-        let (mut database, locks) = spec.provision(database).await?;
-        // Other cases may have the server to themselves while this database is idle.
-        database.occupancy = None;
+        let locks = spec.provision(&database).await?;
         Ok(Self { database, locks, shape: (spec.place, spec.buckets) })
     }
 
@@ -107,30 +104,15 @@ impl TreeSpec {
         Self { place: case.place, buckets: case.buckets, targets }
     }
 
-    /// Creates the rows of the nodes in a database; returns the database with a client.
-    pub(super) async fn provision(
-        &self,
-        database: TestDatabase,
-    ) -> LabResult<(TestDatabase, Hierlock)> {
-        let url = self.url(&database);
-        let connect = async {
-            self.add_rows(&url).await?;
-            Hierlock::connect(&url).await.map_err(tree_error)
-        };
-        match connect.await {
-            Ok(locks) => Ok((database, locks)),
-            Err(error) => {
-                // The first error is the one to report.
-                let _ = database.close().await;
-                Err(error)
-            }
-        }
+    /// Creates the rows of the nodes in a database, and connects a client to it.
+    pub(super) async fn provision(&self, database: &TestDatabase) -> LabResult<Hierlock> {
+        let url = self.url(database);
+        self.add_rows(&url).await?;
+        Hierlock::connect(&url).await.map_err(tree_error)
     }
 
     fn url(&self, database: &TestDatabase) -> String {
-        let bare = database.url();
-        // The URL was parsed before.
-        let Ok(mut url) = Url::parse(&bare) else { return bare };
+        let mut url = database.url();
         if let Some(strategy) = self.place.strategy {
             url.query_pairs_mut().append_pair("strategy", strategy.name());
         }

@@ -71,7 +71,7 @@ async fn a_user_without_superuser_privileges_sees_waits(server: Arc<TestServer>)
         // Other tests that have the privilege switch the listing on again.
         server.query(hierlock_engine::introspection::DISABLE_LOCK_OUTPUT).await;
     }
-    let mut url = url::Url::parse(&server.url).unwrap();
+    let mut url = server.url.clone();
     url.set_username(&user).unwrap();
     if server.engine() != Engine::Postgres {
         url.set_path("");
