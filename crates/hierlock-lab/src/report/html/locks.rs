@@ -47,7 +47,7 @@ impl<'a> LockGrid<'a> {
                 });
                 let row = &mut rows[row];
                 if *granted && !row.is_held() {
-                    let history = LockHistory { steps: &record.steps, incomplete: &[] };
+                    let history = LockHistory { steps: &record.steps };
                     let taken_in = history.statement_of(lock, *index);
                     row.taken_at = taken_in.map(|index| record.steps[index].line);
                 }
