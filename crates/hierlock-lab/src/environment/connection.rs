@@ -3,8 +3,8 @@
 use super::{LabError, LabResult, settings};
 use crate::observation::Answer;
 use hierlock_engine::{
-    CellRow, Connection, Dialect, ListeningConnection, ServerAddress, SessionRef, StatementResult,
-    StatementWords, error_message, number_cell, sessions,
+    CellRow, Connection, ConnectionRef, Dialect, ListeningConnection, ServerAddress, SessionRef,
+    StatementResult, StatementWords, error_message, number_cell, sessions,
 };
 use std::fmt;
 use std::future::Future;
@@ -29,6 +29,19 @@ enum Transport {
     Plain(Connection),
     /// A connection that may receive notifications.
     Listening(ListeningConnection),
+}
+
+impl Transport {
+    async fn as_ref(&mut self) -> Result<ConnectionRef<'_>, sqlx::Error> {
+        match self {
+            Self::Plain(connection) => Ok(connection.as_ref()),
+            Self::Listening(connection) => {
+                // Notifications are not part of a transcript.
+                connection.discard_notifications();
+                connection.as_ref().await
+            }
+        }
+    }
 }
 
 impl LabConnection {
@@ -90,15 +103,7 @@ impl LabConnection {
     }
 
     async fn results(&mut self, sql: &str) -> Result<Vec<StatementResult>, sqlx::Error> {
-        match &mut self.transport {
-            Transport::Plain(connection) => connection.as_ref().results(sql).await,
-            Transport::Listening(connection) => {
-                let results = connection.as_ref().await?.results(sql).await?;
-                // Notifications are not part of a transcript.
-                connection.discard_notifications();
-                Ok(results)
-            }
-        }
+        self.transport.as_ref().await?.results(sql).await
     }
 
     /// Runs a query that waits for no lock.
@@ -138,14 +143,9 @@ impl LabConnection {
     /// Lends the connection, which counts as broken until [`take_answer`](Self::take_answer) gets the result.
     pub(super) async fn lend(&mut self) -> LabResult<SessionRef<'_>> {
         self.begin()?;
-        let (dialect, server) = (self.dialect, &self.server);
-        let connection = match &mut self.transport {
-            Transport::Plain(connection) => connection.as_ref(),
-            Transport::Listening(connection) => {
-                connection.as_ref().await.map_err(|error| query_error(server, &error))?
-            }
-        };
-        Ok(SessionRef::of_caller(connection, dialect, ANSWER_LIMIT))
+        let connection = self.transport.as_ref().await;
+        let connection = connection.map_err(|error| query_error(&self.server, &error))?;
+        Ok(SessionRef::of_caller(connection, self.dialect, ANSWER_LIMIT))
     }
 
     pub(super) fn take_answer<T>(&mut self, answer: Result<T, sqlx::Error>) -> LabResult<T> {

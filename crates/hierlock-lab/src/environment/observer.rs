@@ -3,6 +3,7 @@
 use super::connection::LabConnection;
 use super::namespace::{Namespace, NamespaceGuard};
 use super::prepared_transactions::PreparedTransactions;
+use super::server::TestServer;
 use super::{CaseLocks, LabResult, settings};
 use crate::observation::{Failure, Lock, SessionName, SessionWait};
 use crate::record::{BlockingLock, Cycle, WaitEdge};
@@ -11,15 +12,19 @@ use hierlock_engine::introspection::{
     self, DeadlockReport, Introspection, IntrospectionScope, LockTarget, LockWait,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::OnceCell;
 
 pub(super) struct Observer {
     pub(super) connection: LabConnection,
     pub(super) sessions: SessionNames,
+    server: Arc<TestServer>,
+    namespace: Namespace,
     prepared: PreparedTransactions,
     introspection: Introspection,
-    /// PostgreSQL: the schema of the extension that lists row locks, if there is one.
-    row_locks_schema: Option<String>,
+    /// PostgreSQL: the schema of the extension that lists row locks, once it has been looked up.
+    row_locks_schema: OnceCell<Option<String>>,
     last_deadlock: String,
 }
 
@@ -30,9 +35,11 @@ impl Observer {
         Self {
             connection,
             sessions: SessionNames { names: BTreeMap::new(), schema },
+            server: server.clone(),
+            namespace: namespace.clone(),
             prepared: prepared.clone(),
             introspection: Introspection::default().may_enable_lock_output(server.can_list_locks),
-            row_locks_schema: None,
+            row_locks_schema: OnceCell::new(),
             last_deadlock: String::new(),
         }
     }
@@ -41,7 +48,7 @@ impl Observer {
         IntrospectionScope {
             sessions: Some(self.sessions.names.keys().copied().collect()),
             schema: Some(self.sessions.schema.clone()),
-            row_locks_schema: self.row_locks_schema.clone(),
+            row_locks_schema: None,
             prepared: self.prepared.of_sessions(),
             ..IntrospectionScope::default()
         }
@@ -62,24 +69,24 @@ impl Observer {
     }
 
     pub(super) async fn locks(&mut self) -> LabResult<CaseLocks> {
-        let scope = self.scope();
+        let row_locks_schema = self.row_locks_schema().await?;
+        let scope = IntrospectionScope { row_locks_schema, ..self.scope() };
         let mut session = self.connection.lend().await?;
         let locks = self.introspection.locks(&mut session, &scope).await;
         Ok(self.sessions.locks(self.connection.take_answer(locks)?))
     }
 
-    /// PostgreSQL: finds the extension that lists row locks, or creates it if that is allowed.
-    pub(super) async fn find_row_locks(&mut self, guard: &NamespaceGuard) -> LabResult<()> {
-        self.row_locks_schema = match &guard.namespace {
-            Namespace::InnodbDatabase(_) => None,
-            Namespace::PostgresSchema(_) => guard.server.row_locks_schema().await?,
+    async fn row_locks_schema(&mut self) -> LabResult<Option<String>> {
+        let find = async || match &self.namespace {
+            Namespace::InnodbDatabase(_) => Ok(None),
+            Namespace::PostgresSchema(_) => self.server.row_locks_schema().await,
             Namespace::PostgresDatabase(_) => {
                 let create = "CREATE EXTENSION IF NOT EXISTS pgrowlocks SCHEMA public";
                 let is_created = self.connection.try_query(create).await?.is_ok();
-                is_created.then(|| "public".to_owned())
+                Ok(is_created.then(|| "public".to_owned()))
             }
         };
-        Ok(())
+        self.row_locks_schema.get_or_try_init(find).await.cloned()
     }
 
     /// Returns the cycle of which `victim` was a part, if the server reports it and has not reported it before.

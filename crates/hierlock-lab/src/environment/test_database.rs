@@ -64,7 +64,6 @@ impl TestDatabase {
                 std::mem::replace(&mut observer.connection, connection).close().await;
             }
             if dialect == Dialect::Postgres {
-                observer.find_row_locks(&database.guard).await?;
                 observer.connection.query(settings::POSTGRES_SHORT_LOCK_TIMEOUT).await?;
             }
         }

@@ -45,11 +45,10 @@ async fn failures_are_classified(server: Arc<TestServer>) {
         settings.push(SettingValue::LockWaitTimeout(Duration::from_millis(100)));
     }
     let db = open(&server, &case).await;
-    db.run_all("A", &["begin", "select * from numbers where id = 1 for update"]).await;
-    let wanted = "select * from numbers where id = 1 for update";
-    let timed_out = db.run("B", wanted).await.unwrap_err();
+    db.run_all("A", &["begin", LOCK_ROW]).await;
+    let timed_out = db.run("B", LOCK_ROW).await.unwrap_err();
     assert_eq!(timed_out.kind, FailureKind::TimedOut, "{timed_out:?}");
-    let refused = db.run("B", &format!("{wanted} nowait")).await.unwrap_err();
+    let refused = db.run("B", &format!("{LOCK_ROW} nowait")).await.unwrap_err();
     assert_eq!(refused.kind, FailureKind::Refused, "{refused:?}");
     let other = db.run("B", "insert into numbers values (2, 2, '')").await.unwrap_err();
     let code = db.server.either("23505", "1062");
