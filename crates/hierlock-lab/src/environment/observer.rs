@@ -9,7 +9,7 @@ use crate::observation::{Failure, Lock, SessionName, SessionWait};
 use crate::record::{BlockingLock, Cycle, WaitEdge};
 use hierlock_engine::Dialect;
 use hierlock_engine::introspection::{
-    self, DeadlockReport, Introspection, IntrospectionScope, LockTarget, LockWait,
+    self, DeadlockWait, Introspection, IntrospectionScope, LockTarget, LockWait, SessionLock,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ impl Observer {
         };
         let report = self.connection.take_answer(report).ok().flatten()?;
         let is_new = is_postgres || report.id != self.last_deadlock;
-        let cycle = self.sessions.cycle(&report).filter(|_| is_new)?;
+        let cycle = self.sessions.cycle(report.waits).filter(|_| is_new)?;
         self.last_deadlock = report.id;
         // A cycle without the victim is of another deadlock: the server reports only the last one.
         cycle.iter().any(|edge| edge.waiter == *victim).then_some(cycle)
@@ -146,7 +146,7 @@ impl SessionNames {
 
     /// Returns the locks of the case, in the order of names.
     fn locks(&self, list: introspection::LockList) -> CaseLocks {
-        let lock = |lock: introspection::SessionLock| {
+        let lock = |lock: SessionLock| {
             let session = self.names.get(&lock.session)?.clone();
             Some(Lock { session, target: self.locked_object(lock.target), granted: lock.granted })
         };
@@ -163,19 +163,17 @@ impl SessionNames {
     }
 
     /// Returns the cycle of a deadlock, if all its sessions are of the case.
-    fn cycle(&self, report: &DeadlockReport) -> Option<Cycle> {
+    fn cycle(&self, waits: Vec<DeadlockWait>) -> Option<Cycle> {
         let name = |pid: i64| self.names.get(&pid).cloned();
-        let edge = |wait: &introspection::DeadlockWait| {
-            let wants = wait.wanted.clone().map(|target| self.locked_object(target));
+        let blocking =
+            |lock: SessionLock| BlockingLock::new(self.locked_object(lock.target), lock.granted);
+        let edge = |wait: DeadlockWait| {
+            let wants = wait.wanted.map(|target| self.locked_object(target));
             let mut edge = WaitEdge::new(name(wait.waiter)?, name(wait.holder)?, wants);
-            let blocking = wait.blocking.iter().cloned();
-            let lock = |lock: introspection::SessionLock| {
-                BlockingLock::new(self.locked_object(lock.target), lock.granted)
-            };
-            edge.blocking = blocking.map(lock).collect();
+            edge.blocking = wait.blocking.into_iter().map(blocking).collect();
             Some(edge)
         };
-        report.waits.iter().map(edge).collect()
+        waits.into_iter().map(edge).collect()
     }
 
     /// Returns the target, with a table of the case without the name of its database.
@@ -192,7 +190,7 @@ impl SessionNames {
 mod tests {
     use super::*;
     use crate::report::fixtures::name;
-    use introspection::{DeadlockWait, IncompleteLocks, SessionLock};
+    use introspection::IncompleteLocks;
 
     fn names() -> SessionNames {
         let names = [(7, "B"), (8, "A"), (9, "C")].map(|(pid, text)| (pid, name(text)));
@@ -251,11 +249,10 @@ mod tests {
             let blocking = vec![SessionLock { session: holder, target, granted: false }];
             DeadlockWait { waiter, holder, wanted: Some(table("lab")), blocking }
         };
-        let report = |waits| DeadlockReport { id: String::new(), waits };
-        let cycle = names().cycle(&report(vec![wait(7, 8), wait(8, 7)])).unwrap();
+        let cycle = names().cycle(vec![wait(7, 8), wait(8, 7)]).unwrap();
         assert_eq!((&cycle[0].waiter, &cycle[0].holder), (&name("B"), &name("A")));
         assert_eq!(cycle[0].blocking[0].target.to_string(), "table t, X");
         assert!(!cycle[0].blocking[0].granted);
-        assert!(names().cycle(&report(vec![wait(7, 100), wait(100, 7)])).is_none());
+        assert!(names().cycle(vec![wait(7, 100), wait(100, 7)]).is_none());
     }
 }

@@ -26,10 +26,10 @@ pub(crate) struct TestServer {
     pub(super) url: Url,
     /// The name and version of the server, such as `MySQL 9.7.4`.
     pub(crate) version: String,
-    /// The prefix of this process's databases, reserved while `keeper` is connected.
+    /// The prefix of this process's databases, reserved while `control` is connected.
     pub(super) prefix: String,
-    /// A connection that stays open: databases of a process without one are leftovers.
-    pub(super) keeper: Mutex<LabConnection>,
+    /// Creates and removes databases. It stays open: databases of a process without one are leftovers.
+    pub(super) control: Mutex<LabConnection>,
     /// The number of namespaces that were created.
     namespaces: AtomicU64,
     /// MariaDB: the listing of locks is on.
@@ -56,34 +56,34 @@ impl TestServer {
     /// # Errors
     /// The server cannot be reached, is of another engine, or does not allow queries about its locks.
     pub(crate) async fn connect(engine: Engine, url: &str) -> LabResult<Arc<Self>> {
-        let (url, address, mut keeper) = first_connection(engine, url).await?;
-        let version = version(&mut keeper).await?;
-        let prefix = format!("{PREFIX}{}_{}", std::process::id(), keeper.pid);
+        let (url, address, mut control) = first_connection(engine, url).await?;
+        let version = version(&mut control).await?;
+        let prefix = format!("{PREFIX}{}_{}", std::process::id(), control.pid);
         // Held until the connection ends, even if the process is killed.
         let reserve = match engine {
             Engine::Postgres => format!("SET application_name = '{prefix}'"),
             _ => format!("SELECT GET_LOCK('{prefix}', 0)"),
         };
-        keeper.query(&reserve).await?;
+        control.query(&reserve).await?;
         // The lab needs the privilege to read locks.
-        let mut session = keeper.lend().await?;
+        let mut session = control.lend().await?;
         let allowed = Introspection::default().check_permission(&mut session).await;
-        keeper.take_answer(allowed)?;
+        control.take_answer(allowed)?;
         let (mut can_list_locks, mut has_enabled_lock_output) = (false, false);
         if engine == Engine::Mariadb {
-            let rows = keeper.query(introspection::IS_LOCK_OUTPUT_ENABLED).await?;
+            let rows = control.query(introspection::IS_LOCK_OUTPUT_ENABLED).await?;
             let is_enabled = rows.first().is_some_and(|row| cell(row, 0) == "1");
             let enable = introspection::ENABLE_LOCK_OUTPUT;
-            has_enabled_lock_output = !is_enabled && keeper.try_query(enable).await?.is_ok();
+            has_enabled_lock_output = !is_enabled && control.try_query(enable).await?.is_ok();
             can_list_locks = is_enabled || has_enabled_lock_output;
         }
-        let (_, leftovers) = Namespace::sweep(&mut keeper).await?;
+        let (_, leftovers) = Namespace::sweep(&mut control).await?;
         Ok(Arc::new(Self {
             address,
             url,
             version,
             prefix,
-            keeper: Mutex::new(keeper),
+            control: Mutex::new(control),
             namespaces: AtomicU64::new(0),
             can_list_locks,
             has_enabled_lock_output,
@@ -127,8 +127,8 @@ impl TestServer {
                 let created = match &guard.namespace {
                     // CREATE DATABASE runs on a connection outside of the new database.
                     Namespace::PostgresDatabase(_) => {
-                        let mut keeper = guard.server.keeper.lock().await;
-                        keeper.results_within(SET_UP_LIMIT, &sql).await?
+                        let mut control = guard.server.control.lock().await;
+                        control.results_within(SET_UP_LIMIT, &sql).await?
                     }
                     _ => connection.results_within(SET_UP_LIMIT, &sql).await?,
                 };
@@ -148,16 +148,16 @@ impl TestServer {
     /// `None` if that is not allowed.
     pub(super) async fn row_locks_schema(&self) -> LabResult<Option<String>> {
         let find = async || {
-            let mut keeper = self.keeper.lock().await;
+            let mut control = self.control.lock().await;
             let find = "SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n \
                         ON n.oid = e.extnamespace WHERE e.extname = 'pgrowlocks'";
-            let mut found = keeper.query(find).await?;
+            let mut found = control.query(find).await?;
             if found.is_empty() {
                 let schema = self.own_row_locks_schema();
                 let create =
                     format!("CREATE SCHEMA {schema}; CREATE EXTENSION pgrowlocks SCHEMA {schema}");
-                if keeper.try_query(&create).await?.is_ok() {
-                    found = keeper.query(find).await?;
+                if control.try_query(&create).await?.is_ok() {
+                    found = control.query(find).await?;
                 }
             }
             Ok(found.into_iter().next().and_then(|mut row| row.remove(0)))

@@ -44,7 +44,7 @@ pub(crate) struct TestDatabase {
     pub(super) guard: NamespaceGuard,
     /// The permit to use the server.
     pub(super) occupancy: Option<OwnedSemaphorePermit>,
-    _names_turn: Option<OwnedMutexGuard<()>>,
+    _names_guard: Option<OwnedMutexGuard<()>>,
 }
 
 impl TestDatabase {
@@ -77,9 +77,9 @@ impl TestDatabase {
         requirements: Requirements,
     ) -> LabResult<Self> {
         let occupancy = server.occupy(requirements.server).await;
-        let mut names_turn = None;
+        let mut names_guard = None;
         if requirements.names {
-            names_turn = Some(server.names.clone().lock_owned().await);
+            names_guard = Some(server.names.clone().lock_owned().await);
         }
         let connection = LabConnection::open(&server.address).await?;
         let (mut guard, mut connection) =
@@ -100,7 +100,7 @@ impl TestDatabase {
             teardown: Vec::new(),
             guard,
             occupancy,
-            _names_turn: names_turn,
+            _names_guard: names_guard,
         })
     }
 
@@ -275,7 +275,7 @@ impl TestDatabase {
         let removed = match &self.guard.namespace {
             // A database is removed through a connection outside of it.
             database @ Namespace::PostgresDatabase(_) => {
-                database.remove(&mut *self.server.keeper.lock().await).await
+                database.remove(&mut *self.server.control.lock().await).await
             }
             namespace => namespace.remove(connection).await,
         };

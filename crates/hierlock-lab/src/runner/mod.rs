@@ -229,7 +229,7 @@ impl CaseRun<'_> {
             let mut links = cycle_of(&wait.waiter, &unresolved).unwrap_or_default();
             recorded.extend(links.iter().map(|edge| edge.waiter.clone()));
             // The cycle still exists, so the locks after the step are those of the cycle.
-            self.history().complete(&mut links, step + 1, &[]);
+            LockHistory { steps: &self.record.steps }.complete(&mut links, step + 1, &[]);
             self.record.cycles.push(WaitCycle { step, links });
         }
         self.unresolved = unresolved;
@@ -246,7 +246,7 @@ impl CaseRun<'_> {
         let reported = self.environment.deadlock(victim, failure).await;
         let observed = || cycle_of(victim, seen).or_else(|| cycle_closed_by(victim, seen));
         let mut cycle = reported.or_else(observed).unwrap_or_default();
-        self.history().complete(&mut cycle, step, after);
+        LockHistory { steps: &self.record.steps }.complete(&mut cycle, step, after);
         let mut others = cycle.iter().map(|edge| &edge.waiter).filter(|name| *name != victim);
         let survivor = others.next().filter(|_| others.next().is_none()).cloned();
         self.pair = Some(DeadlockPair { victim: victim.clone(), survivor });
@@ -275,10 +275,6 @@ impl CaseRun<'_> {
         }
         let limit = self.case.limit;
         format!("line {}: within {limit:?} {}", step.line, sentences.join(", "))
-    }
-
-    fn history(&self) -> LockHistory<'_> {
-        LockHistory { steps: &self.record.steps }
     }
 
     fn current_waits(&self) -> Vec<SessionWait> {

@@ -116,7 +116,7 @@ async fn databases_of_a_dead_process_are_removed(server: Arc<TestServer>) {
     let db = open_numbers(&server).await;
     // Another process removes it, and leaves the databases of processes that still run.
     let other = TestServer::connect(server.engine(), server.url.as_str()).await.unwrap();
-    let (swept, _) = Namespace::sweep(&mut *other.keeper.lock().await).await.unwrap();
+    let (swept, _) = Namespace::sweep(&mut *other.control.lock().await).await.unwrap();
     assert_eq!(swept, Vec::<String>::new(), "the connect did not remove all leftovers");
     let list =
         server.either("select 1 from pg_namespace where nspname like", "show databases like");
@@ -231,7 +231,7 @@ async fn a_database_that_cannot_be_removed_is_reported(server: Arc<TestServer>) 
     db.close().await.unwrap();
     other.query("rollback").await.unwrap();
     let is_swept = async || {
-        let swept = Namespace::sweep(&mut *later.keeper.lock().await).await;
+        let swept = Namespace::sweep(&mut *later.control.lock().await).await;
         swept.is_ok_and(|(_, left)| left.is_empty())
     };
     wait_until("the leftovers are swept", is_swept).await;
