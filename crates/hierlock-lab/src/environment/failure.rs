@@ -30,7 +30,7 @@ pub(super) fn copy_refusal(dialect: Dialect, sql: &str) -> Option<&'static str> 
     let direction = StatementWords::of(dialect.driver(), sql).copy_direction();
     Some(match direction.filter(|_| dialect == Dialect::Postgres)? {
         CopyDirection::FromClient => {
-            "the lab does not run COPY … FROM STDIN, for a scenario has no rows to send; \
+            "the lab does not run COPY … FROM STDIN, because a scenario has no rows to send; \
              write INSERT, or COPY … FROM a file of the server"
         }
         CopyDirection::ToClient => {

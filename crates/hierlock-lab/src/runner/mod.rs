@@ -99,7 +99,7 @@ impl CaseRun<'_> {
         let ScenarioStep { line, session: selector, .. } = step;
         let session =
             DeadlockPair::resolve(self.pair.as_ref(), selector).cloned().ok_or_else(|| {
-                format!("line {line}: there was no deadlock of two, so nobody is the {selector}")
+                format!("line {line}: there was no deadlock of two, so there is no {selector}")
             })?;
         let index = self.record.steps.len();
         let victims = match &step.action {

@@ -141,7 +141,7 @@ impl<'c> Checker<'c, '_> {
                     format!("{name} does nothing in this scenario; its sessions are {known}")
                 }
                 _ if is_wait && name == step.session => {
-                    format!("this is a step of {name}, and nobody waits for itself")
+                    format!("this is a step of {name}, and a session cannot wait for itself")
                 }
                 _ => continue,
             };
@@ -175,7 +175,7 @@ impl<'c> Checker<'c, '_> {
                 });
                 let hint = match near {
                     Some((line, other)) => format!("is `{{{other}}}` on line {line} meant?"),
-                    None => format!("write `{{{name}}}` where its values are to stand"),
+                    None => format!("write `{{{name}}}` where its values belong"),
                 };
                 self.diagnostics.report(*position, format!("`{name}` is not used; {hint}"));
             }

@@ -160,7 +160,7 @@ impl Vocabulary {
 
     pub(crate) fn guard(&self, span: SourceSpan<'_>) -> SpanResult<CaseGuard> {
         if span.text.is_empty() {
-            let message = "nothing stands in the brackets; name engines, strategies or values of \
+            let message = "the brackets are empty; name engines, strategies or values of \
                            an axis, or leave the brackets out";
             return Err((span.position, message.to_owned()));
         }

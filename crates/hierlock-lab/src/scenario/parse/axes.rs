@@ -16,7 +16,7 @@ pub(super) fn read(lines: &[SourceLine<'_>], errors: &mut Diagnostics<'_>) -> Ve
         let Some(names) = names(head.name) else { continue };
         if let Some(guard) = head.guard {
             let hint = "leave the brackets out, and guard the steps instead";
-            errors.report(guard.position, format!("an axis goes for all cases; {hint}"));
+            errors.report(guard.position, format!("an axis applies to all cases; {hint}"));
         }
         let axis = Axis {
             line: line.number,

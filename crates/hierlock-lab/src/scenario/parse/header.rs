@@ -33,9 +33,9 @@ const HEADERS: [(&str, Rule, &str); 12] = [
     ("sessions", Rule::Guarded, MISSING_SETTINGS),
     ("session A", Rule::Guarded, MISSING_SETTINGS),
     ("for each NAME", Rule::Guarded, "the values are missing; they are separated by `|`"),
-    ("setup", Rule::Guarded, "nothing stands below `setup:`; write its SQL there, indented"),
-    ("teardown", Rule::Guarded, "nothing stands below `teardown:`; write its SQL there, indented"),
-    ("advice", Rule::Once, "nothing stands below `advice:`; write its prose there, indented"),
+    ("setup", Rule::Guarded, "`setup:` is empty; write its SQL below, indented"),
+    ("teardown", Rule::Guarded, "`teardown:` is empty; write its SQL below, indented"),
+    ("advice", Rule::Once, "`advice:` is empty; write its prose below, indented"),
 ];
 
 const MISSING_SETTINGS: &str =
@@ -71,8 +71,8 @@ impl Parser<'_, '_> {
         }
         if matches!(name, "setup" | "teardown" | "advice") {
             if !value.text.is_empty() {
-                let message = "stands on the lines below it, indented";
-                self.report(value.position, format!("what belongs to `{name}:` {message}"));
+                let place = "goes on the lines below it, indented";
+                self.report(value.position, format!("the text of `{name}:` {place}"));
             }
             if below.is_empty() {
                 self.report(key.position, missing);

@@ -113,7 +113,7 @@ impl Parser<'_, '_> {
         } else if template.text.starts_with('[') {
             "this bracket is not closed; it is `A> [mysql mariadb] statement`".to_owned()
         } else if head.rest.text.starts_with('=') {
-            format!("a look at what became of a step is written `{session}< = …`")
+            format!("a second look at a step is written `{session}< = …`")
         } else if is_lock_step(&template.text) {
             return Some(self.read(template, |text| {
                 lock_action::read(text).map(|action| Action::Lock(action, text.to_owned()))
@@ -152,7 +152,7 @@ impl Parser<'_, '_> {
                 }
                 '|' if is_below_table => {
                     let hint = "write them in its cells, as in `rows 30 10`";
-                    let message = format!("rows cannot stand below a table; {hint}");
+                    let message = format!("a table cannot have rows below it; {hint}");
                     self.report(head.name.position, message);
                 }
                 ':' => {
@@ -186,9 +186,9 @@ impl Parser<'_, '_> {
     fn check_text(&mut self, expect: &LineHead<'_>, rows: &[LineHead<'_>]) -> bool {
         let message = match expect.rest.text {
             "" if !rows.is_empty() => {
-                "what must be seen is missing; with rows below it is `= done`, or leave the line out"
+                "the expectation is missing; with rows below it is `= done`, or leave the line out"
             }
-            "" => "what must be seen is missing; it is `= done`, `= blocked by A`, `= rows 30` …",
+            "" => "the expectation is missing; it is `= done`, `= blocked by A`, `= rows 30` …",
             text if text.starts_with('[') => {
                 "this bracket is not closed; it is ` = [mysql mariadb] done`"
             }
