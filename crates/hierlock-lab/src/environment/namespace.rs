@@ -49,21 +49,14 @@ impl Namespace {
         (prefix.starts_with(PREFIX) && self.name().chars().all(is_plain)).then_some(prefix)
     }
 
-    /// Returns the statements that create the namespace and switch to it.
-    pub(super) fn create_sql(&self) -> Vec<String> {
+    pub(super) fn create_sql(&self) -> String {
         match self {
-            Self::InnodbDatabase(name) => {
-                vec![format!("CREATE DATABASE {name}"), format!("USE {name}")]
-            }
-            Self::PostgresDatabase(name) => {
-                vec![format!("CREATE DATABASE {name} TEMPLATE template0")]
-            }
+            Self::InnodbDatabase(name) => format!("CREATE DATABASE {name}"),
+            Self::PostgresDatabase(name) => format!("CREATE DATABASE {name} TEMPLATE template0"),
             // Like the schema `public`: roles of the scenario see the tables that they have privileges on.
-            Self::PostgresSchema(name) => vec![
-                format!("CREATE SCHEMA {name}"),
-                format!("GRANT USAGE ON SCHEMA {name} TO PUBLIC"),
-                format!("SET search_path = {name}"),
-            ],
+            Self::PostgresSchema(name) => {
+                format!("CREATE SCHEMA {name}; GRANT USAGE ON SCHEMA {name} TO PUBLIC")
+            }
         }
     }
 

@@ -107,13 +107,12 @@ impl TestServer {
         self.occupancy.clone().acquire_many_owned(permits).await.ok()
     }
 
-    /// Creates a namespace through `connection`, and returns both. Once begun, the creation runs to its end even if the
-    /// future is dropped: otherwise a statement still on its way could create the namespace after its removal.
+    /// Creates a namespace. Once begun, the creation runs to its end even if the future is dropped: otherwise a
+    /// statement still on its way could create the namespace after its removal.
     pub(super) async fn create_namespace(
         self: &Arc<Self>,
         is_database: bool,
-        mut connection: LabConnection,
-    ) -> LabResult<(NamespaceGuard, LabConnection)> {
+    ) -> LabResult<NamespaceGuard> {
         let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}_{number}", self.prefix);
         let namespace = match self.dialect() {
@@ -123,20 +122,12 @@ impl TestServer {
         };
         let guard = NamespaceGuard::new(self.clone(), namespace);
         let create = async move {
-            for sql in guard.namespace.create_sql() {
-                let created = match &guard.namespace {
-                    // CREATE DATABASE runs on a connection outside of the new database.
-                    Namespace::PostgresDatabase(_) => {
-                        let mut control = guard.server.control.lock().await;
-                        control.results_within(SET_UP_LIMIT, &sql).await?
-                    }
-                    _ => connection.results_within(SET_UP_LIMIT, &sql).await?,
-                };
-                let failed = format!("a database for the case cannot be created with `{sql}`");
-                created
-                    .map_err(|error| LabError(format!("{failed}: {}", error_message(&error))))?;
-            }
-            Ok((guard, connection))
+            let sql = guard.namespace.create_sql();
+            let created =
+                guard.server.control.lock().await.results_within(SET_UP_LIMIT, &sql).await?;
+            let failed = format!("a database for the case cannot be created with `{sql}`");
+            created.map_err(|error| LabError(format!("{failed}: {}", error_message(&error))))?;
+            Ok(guard)
         };
         let created = tokio::spawn(create).await;
         created.map_err(|error| {

@@ -81,14 +81,8 @@ impl TestDatabase {
         if requirements.names {
             names_guard = Some(server.names.clone().lock_owned().await);
         }
-        let connection = LabConnection::open(&server.address).await?;
-        let (mut guard, mut connection) =
-            server.create_namespace(requirements.database, connection).await?;
-        if let Namespace::PostgresDatabase(_) = guard.namespace {
-            // The database was created through a connection outside of it.
-            connection.close().await;
-            connection = LabConnection::open(&guard.address()).await?;
-        }
+        let mut guard = server.create_namespace(requirements.database).await?;
+        let connection = LabConnection::open(&guard.address()).await?;
         // The cleanup also ends the statements of this connection.
         guard.connections.push(connection.pid);
         let observer = Observer::new(connection, &guard);
