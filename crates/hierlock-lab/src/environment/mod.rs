@@ -116,7 +116,7 @@ impl CaseEnvironment {
         let database = TestDatabase::open(server, case).await?;
         let mut tree = None;
         if case.steps.iter().any(|step| matches!(step.action, Action::Lock(..))) {
-            match spec.provision(&database).await {
+            match spec.provision(&database.guard).await {
                 Ok(locks) => tree = Some(TreeSessions::new(locks, sessions)),
                 Err(error) => {
                     // Runs the teardown. The first error is the one to report.

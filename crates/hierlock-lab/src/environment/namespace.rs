@@ -8,6 +8,7 @@ use hierlock_engine::{Dialect, ErrorClass, ServerAddress, cell, error_message, s
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::task::task_tracker::TaskTrackerToken;
+use url::Url;
 
 /// The prefix of all databases and schemas of the lab.
 pub(super) const PREFIX: &str = "hierlock_lab_";
@@ -171,6 +172,17 @@ impl NamespaceGuard {
             Namespace::PostgresSchema(name) => address.in_schema(name),
             namespace => address.in_database(namespace.name()),
         }
+    }
+
+    pub(super) fn url(&self) -> Url {
+        let mut url = self.server.url.clone();
+        match &self.namespace {
+            Namespace::PostgresSchema(name) => {
+                url.query_pairs_mut().append_pair("options[search_path]", name);
+            }
+            namespace => url.set_path(namespace.name()),
+        }
+        url
     }
 }
 

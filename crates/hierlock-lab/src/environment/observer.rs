@@ -29,12 +29,16 @@ pub(super) struct Observer {
 }
 
 impl Observer {
-    pub(super) fn new(connection: LabConnection, guard: &NamespaceGuard) -> Self {
+    pub(super) fn new(
+        connection: LabConnection,
+        guard: &NamespaceGuard,
+        names: BTreeMap<i64, SessionName>,
+    ) -> Self {
         let NamespaceGuard { server, namespace, prepared, .. } = guard;
         let schema = namespace.table_schema().to_owned();
         Self {
             connection,
-            sessions: SessionNames { names: BTreeMap::new(), schema },
+            sessions: SessionNames { names, schema },
             server: server.clone(),
             namespace: namespace.clone(),
             prepared: prepared.clone(),

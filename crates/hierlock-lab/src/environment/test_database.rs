@@ -6,7 +6,7 @@
 //!   waits, locks, deadlock, cancel ─► Observer ─►┘
 //! ```
 //!
-//! Lock steps do not run here: a client for the tree uses the same namespace ([`TestDatabase::url`]).
+//! Lock steps do not run here: a client for the tree uses the same namespace ([`NamespaceGuard::url`]).
 
 use super::connection::{ANSWER_LIMIT, LabConnection};
 use super::failure::copy_refusal;
@@ -30,7 +30,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
-use url::Url;
 
 /// The interval between cancels: a cancel that arrives before the statement begins is lost.
 const CANCEL_RETRY_DELAY: Duration = Duration::from_millis(20);
@@ -42,96 +41,45 @@ pub(crate) struct TestDatabase {
     pub(super) observer: Arc<Mutex<Observer>>,
     teardown: Vec<Statement>,
     pub(super) guard: NamespaceGuard,
-    /// The permit to use the server.
-    pub(super) occupancy: Option<OwnedSemaphorePermit>,
+    _permit: Option<OwnedSemaphorePermit>,
     _names_guard: Option<OwnedMutexGuard<()>>,
 }
 
 impl TestDatabase {
     /// Creates a namespace, runs the setup of the case in it, and connects the sessions.
     pub(super) async fn open(server: &Arc<TestServer>, case: &Case) -> LabResult<Self> {
-        let dialect = server.dialect();
-        let mut database = Self::create(server, Requirements::of(dialect, case)).await?;
-        database.teardown = case.teardown.clone();
-        {
-            let mut observer = database.observer.lock().await;
-            let prepared = &database.guard.prepared;
-            run_all(&mut observer.connection, &case.setup, "setup", prepared).await?;
-            if !prepared.is_empty() {
-                // On MariaDB a connection with a prepared transaction can run nothing else.
-                let connection = LabConnection::open(&database.guard.address()).await?;
-                database.guard.connections.push(connection.pid);
-                std::mem::replace(&mut observer.connection, connection).close().await;
-            }
-            if dialect == Dialect::Postgres {
-                observer.connection.query(settings::POSTGRES_SHORT_LOCK_TIMEOUT).await?;
-            }
-        }
-        database.open_sessions(&case.sessions).await?;
-        Ok(database)
-    }
-
-    /// Creates an empty namespace.
-    pub(super) async fn create(
-        server: &Arc<TestServer>,
-        requirements: Requirements,
-    ) -> LabResult<Self> {
-        let occupancy = server.occupy(requirements.server).await;
-        let mut names_guard = None;
+        let requirements = Requirements::of(server.dialect(), case);
+        let _permit = server.occupy(requirements.server).await;
+        let mut _names_guard = None;
         if requirements.names {
-            names_guard = Some(server.names.clone().lock_owned().await);
+            _names_guard = Some(server.names.clone().lock_owned().await);
         }
         let mut guard = server.create_namespace(requirements.database).await?;
-        let connection = LabConnection::open(&guard.address()).await?;
+        let mut connection = LabConnection::open(&guard.address()).await?;
         // The cleanup also ends the statements of this connection.
         guard.connections.push(connection.pid);
-        let observer = Observer::new(connection, &guard);
+        run_all(&mut connection, &case.setup, "setup", &guard.prepared).await?;
+        if !guard.prepared.is_empty() {
+            // On MariaDB a connection with a prepared transaction can run nothing else.
+            connection.close().await;
+            connection = LabConnection::open(&guard.address()).await?;
+            guard.connections.push(connection.pid);
+        }
+        if server.dialect() == Dialect::Postgres {
+            connection.query(settings::POSTGRES_SHORT_LOCK_TIMEOUT).await?;
+        }
+        let sessions = open_sessions(&mut guard, &case.sessions).await?;
+        let names = sessions.iter().map(|(name, session)| (session.pid, name.clone())).collect();
         Ok(Self {
             server: server.clone(),
-            sessions: BTreeMap::new(),
+            sessions,
             last_waits: SyncMutex::default(),
-            observer: Arc::new(Mutex::new(observer)),
-            teardown: Vec::new(),
+            observer: Arc::new(Mutex::new(Observer::new(connection, &guard, names))),
+            teardown: case.teardown.clone(),
             guard,
-            occupancy,
-            _names_guard: names_guard,
+            _permit,
+            _names_guard,
         })
-    }
-
-    async fn open_sessions(
-        &mut self,
-        sessions: &BTreeMap<SessionName, Vec<SettingValue>>,
-    ) -> LabResult<()> {
-        let (address, prepared) = (self.guard.address(), self.guard.prepared.clone());
-        let opening = sessions.iter().map(|(name, settings)| {
-            let open = LabSession::open(&address, settings, prepared.clone());
-            async move { (name, open.await) }
-        });
-        let mut result = Ok(());
-        for (name, opened) in join_all(opening).await {
-            match opened {
-                Ok(session) => {
-                    let mut observer = self.observer.lock().await;
-                    observer.sessions.names.insert(session.pid, name.clone());
-                    self.guard.connections.push(session.pid);
-                    self.sessions.insert(name.clone(), session);
-                }
-                Err(LabError(why)) => result = Err(LabError(format!("session {name}: {why}"))),
-            }
-        }
-        result
-    }
-
-    /// Returns a URL of the namespace of the case.
-    pub(super) fn url(&self) -> Url {
-        let mut url = self.server.url.clone();
-        match &self.guard.namespace {
-            Namespace::PostgresSchema(name) => {
-                url.query_pairs_mut().append_pair("options[search_path]", name);
-            }
-            namespace => url.set_path(namespace.name()),
-        }
-        url
     }
 
     /// Returns the longest deadlock timeout of all sessions.
@@ -282,6 +230,24 @@ impl TestDatabase {
         ended.and(torn_down).and(removed)?;
         Ok([rolled_back?, rest?].concat())
     }
+}
+
+async fn open_sessions(
+    guard: &mut NamespaceGuard,
+    settings: &BTreeMap<SessionName, Vec<SettingValue>>,
+) -> LabResult<BTreeMap<SessionName, LabSession>> {
+    let address = guard.address();
+    let opening = settings.iter().map(|(name, settings)| {
+        let open = LabSession::open(&address, settings, guard.prepared.clone());
+        async move { (name.clone(), open.await) }
+    });
+    let mut sessions = BTreeMap::new();
+    for (name, opened) in join_all(opening).await {
+        let session = opened.map_err(|LabError(why)| LabError(format!("session {name}: {why}")))?;
+        guard.connections.push(session.pid);
+        sessions.insert(name, session);
+    }
+    Ok(sessions)
 }
 
 /// Runs the statements of `setup:` or `teardown:`; an error names the statement that failed.

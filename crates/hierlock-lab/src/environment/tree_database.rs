@@ -1,7 +1,7 @@
 //! Trees on servers. Their creation takes far longer than a case, so cases that only lock nodes reuse them.
 
-use super::requirements::Requirements;
-use super::test_database::TestDatabase;
+use super::connection::LabConnection;
+use super::namespace::NamespaceGuard;
 use super::{LabError, LabResult, TestServer};
 use crate::place::Place;
 use crate::scenario::{Action, Case};
@@ -10,6 +10,7 @@ use hierlock::{Hierarchy, Hierlock, Target};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// The number of idle databases per shape: each has connections, and servers limit those.
 const MAX_IDLE_DATABASES: usize = 2;
@@ -23,7 +24,9 @@ pub(crate) struct TreeSpec {
 
 /// A database and a client for the tree in it.
 pub(super) struct TreeDatabase {
-    database: TestDatabase,
+    guard: NamespaceGuard,
+    /// While this is held, no case has the server to itself.
+    permit: Option<OwnedSemaphorePermit>,
     pub(super) locks: Hierlock,
     shape: TreeShape,
 }
@@ -42,9 +45,9 @@ impl TreeDatabases {
     ) -> LabResult<TreeDatabase> {
         let idle = self.0.lock().get_mut(&(spec.place, spec.buckets)).and_then(Vec::pop);
         let Some(mut database) = idle else { return TreeDatabase::create(server, spec).await };
-        database.database.occupancy = server.occupy(false).await;
+        database.permit = server.occupy(false).await;
         if spec.place.strategy == Some(Strategy::PerId) {
-            spec.add_rows(&spec.url(&database.database)).await?;
+            spec.add_rows(&spec.url(&database.guard)).await?;
         }
         Ok(database)
     }
@@ -58,8 +61,7 @@ impl TreeDatabases {
             let mut all = self.0.lock();
             let idle = all.entry(database.shape).or_default();
             if is_unchanged && idle.len() < MAX_IDLE_DATABASES {
-                // Other cases may have the server to themselves while this database is idle.
-                database.database.occupancy = None;
+                database.permit = None;
                 idle.push(database);
                 return Ok(());
             }
@@ -78,17 +80,24 @@ impl TreeDatabases {
 
 impl TreeDatabase {
     pub(super) async fn create(server: &Arc<TestServer>, spec: &TreeSpec) -> LabResult<Self> {
-        // The sessions are guards of the client, so they need no connections of their own.
-        let database = TestDatabase::create(server, Requirements::of_tree(spec.place)).await?;
-        let locks = spec.provision(&database).await?;
-        Ok(Self { database, locks, shape: (spec.place, spec.buckets) })
+        let permit = server.occupy(false).await;
+        // Advisory keys belong to the database.
+        let is_database = spec.place.strategy == Some(Strategy::Advisory);
+        let guard = server.create_namespace(is_database).await?;
+        let locks = spec.provision(&guard).await?;
+        Ok(Self { guard, permit, locks, shape: (spec.place, spec.buckets) })
     }
 
     pub(super) async fn remove(self) -> LabResult<()> {
-        let Self { database, locks, .. } = self;
+        let Self { mut guard, locks, .. } = self;
         // Its connections would block the removal.
         drop(locks);
-        database.close().await.map(|_| ())
+        let mut connection = LabConnection::open(&guard.server.address).await?;
+        let removed = guard.namespace.remove(&mut connection).await;
+        connection.close().await;
+        // If the removal failed, the drop of the guard tries again.
+        guard.is_removed = removed.is_ok();
+        removed
     }
 }
 
@@ -102,15 +111,15 @@ impl TreeSpec {
         Self { place: case.place, buckets: case.buckets, targets }
     }
 
-    /// Creates the rows of the nodes in a database, and connects a client to it.
-    pub(super) async fn provision(&self, database: &TestDatabase) -> LabResult<Hierlock> {
-        let url = self.url(database);
+    /// Creates the rows of the nodes in a namespace, and connects a client to it.
+    pub(super) async fn provision(&self, guard: &NamespaceGuard) -> LabResult<Hierlock> {
+        let url = self.url(guard);
         self.add_rows(&url).await?;
         Hierlock::connect(&url).await.map_err(tree_error)
     }
 
-    fn url(&self, database: &TestDatabase) -> String {
-        let mut url = database.url();
+    fn url(&self, guard: &NamespaceGuard) -> String {
+        let mut url = guard.url();
         if let Some(strategy) = self.place.strategy {
             url.query_pairs_mut().append_pair("strategy", strategy.name());
         }
