@@ -15,8 +15,8 @@ use tokio::task::spawn_blocking;
 
 /// Runs cases on connected servers, in memory and on files.
 pub struct Lab {
-    tree_databases: TreeDatabases,
-    pub(crate) servers: BTreeMap<Engine, Arc<TestServer>>,
+    pub(crate) tree_databases: TreeDatabases,
+    servers: BTreeMap<Engine, Arc<TestServer>>,
     pub(crate) directory: TempDir,
 }
 
@@ -91,6 +91,11 @@ impl Lab {
         engine.server().is_none() || self.servers.contains_key(&engine)
     }
 
+    pub(crate) fn server(&self, engine: Engine) -> Result<&Arc<TestServer>, LabError> {
+        let server = self.servers.get(&engine);
+        server.ok_or_else(|| LabError(format!("there is no {engine} server")))
+    }
+
     /// Runs cases, except those whose engine is not available. The report contains the record of each case as soon as
     /// the case has ended, in the order of the cases, then of the rounds; until all have ended, it is marked as
     /// interrupted. `on_event` is called for each event as it happens.
@@ -156,9 +161,7 @@ impl Lab {
         options: RunOptions,
         on_event: &(impl Fn(RunEvent<'_>) + Sync),
     ) -> Record {
-        let server = self.servers.get(&case.place.engine);
-        let (idle, directory) = (&self.tree_databases, self.directory.path());
-        let environment = match CaseEnvironment::open(case, server, idle, directory).await {
+        let environment = match CaseEnvironment::open(self, case).await {
             Ok(environment) => environment,
             Err(LabError(why)) => {
                 let verdict = Verdict::Failed { why };
@@ -166,7 +169,7 @@ impl Lab {
             }
         };
         let mut record = self.run_in(&environment, case, round, options.locks, on_event).await;
-        match environment.close(Some(idle)).await {
+        match environment.close(Some(&self.tree_databases)).await {
             Ok(notes) => record.notes = notes,
             Err(LabError(why)) if record.agrees() => record.verdict = Verdict::Failed { why },
             Err(LabError(why)) => record.notes.push(why),

@@ -28,6 +28,7 @@ mod tree_sessions;
 pub(crate) use server::TestServer;
 pub(crate) use tree_database::{TreeDatabases, TreeSpec};
 
+use crate::lab::Lab;
 use crate::observation::{Answer, Failure, Lock, SessionName, SessionWait};
 use crate::place::Engine;
 use crate::record::Cycle;
@@ -35,7 +36,6 @@ use crate::scenario::{Action, Case};
 use hierlock::Hierlock;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use test_database::TestDatabase;
@@ -101,19 +101,13 @@ pub(crate) struct CaseEnvironment {
 
 impl CaseEnvironment {
     /// Opens the environment of a case. A case that only locks nodes takes an idle database.
-    pub(crate) async fn open(
-        case: &Case,
-        server: Option<&Arc<TestServer>>,
-        idle: &TreeDatabases,
-        directory: &Path,
-    ) -> LabResult<Self> {
+    pub(crate) async fn open(lab: &Lab, case: &Case) -> LabResult<Self> {
         let spec = TreeSpec::of(case);
         let sessions = case.sessions.keys();
         if case.sql().next().is_none() {
-            return Self::open_tree(&spec, sessions, server, Some(idle), directory).await;
+            return Self::open_tree(lab, &spec, sessions).await;
         }
-        let server = required(server, case.place.engine)?;
-        let database = TestDatabase::open(server, case).await?;
+        let database = TestDatabase::open(lab.server(case.place.engine)?, case).await?;
         let mut tree = None;
         if case.steps.iter().any(|step| matches!(step.action, Action::Lock(..))) {
             match spec.provision(&database.guard).await {
@@ -130,24 +124,18 @@ impl CaseEnvironment {
 
     /// Opens an environment whose sessions only lock nodes; on a server, in an idle database or a new one.
     pub(crate) async fn open_tree<'n>(
+        lab: &Lab,
         spec: &TreeSpec,
         sessions: impl Iterator<Item = &'n SessionName>,
-        server: Option<&Arc<TestServer>>,
-        idle: Option<&TreeDatabases>,
-        directory: &Path,
     ) -> LabResult<Self> {
         let engine = spec.place.engine;
         if engine.server().is_none() {
-            let locks = Hierlock::connect(&tree_url(engine, directory)).await;
+            let locks = Hierlock::connect(&tree_url(engine, lab.directory.path())).await;
             let locks = locks.map_err(|error| LabError(error.to_string()))?;
             let tree = Some(TreeSessions::new(locks, sessions));
             return Ok(Self { tree, ..Self::default() });
         }
-        let server = required(server, engine)?;
-        let database = match idle {
-            Some(idle) => idle.take(spec, server).await?,
-            None => TreeDatabase::create(server, spec).await?,
-        };
+        let database = lab.tree_databases.take(spec, lab.server(engine)?).await?;
         let tree = Some(TreeSessions::new(database.locks.clone(), sessions));
         Ok(Self { tree, tree_database: Some(database), ..Self::default() })
     }
@@ -247,10 +235,6 @@ impl CaseEnvironment {
             None => removed.map(|()| Vec::new()),
         }
     }
-}
-
-fn required(server: Option<&Arc<TestServer>>, engine: Engine) -> LabResult<&Arc<TestServer>> {
-    server.ok_or_else(|| LabError(format!("there is no {engine} server")))
 }
 
 /// Returns the URL of a new tree of this process, in memory or in a file of `directory`.

@@ -79,7 +79,7 @@ impl TreeDatabases {
 }
 
 impl TreeDatabase {
-    pub(super) async fn create(server: &Arc<TestServer>, spec: &TreeSpec) -> LabResult<Self> {
+    async fn create(server: &Arc<TestServer>, spec: &TreeSpec) -> LabResult<Self> {
         let permit = server.occupy(false).await;
         // Advisory keys belong to the database.
         let is_database = spec.place.strategy == Some(Strategy::Advisory);
