@@ -136,7 +136,6 @@ impl SessionConnection {
             // After this statement the connection would wait for rows that the lab does not send.
             return Err(Failure::new(FailureKind::Other, why));
         }
-        self.statements.record(sql, &mut self.connection).await;
         let text = self.statements.text_of(sql, &mut self.connection).await;
         let run = async {
             self.begin_implicitly(sql).await?;
