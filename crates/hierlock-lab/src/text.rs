@@ -22,7 +22,7 @@ pub(crate) fn count(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
-/// Returns the byte at which `word` first stands as a whole word.
+/// Returns the byte offset of the first `word` that is not part of a longer word.
 pub(crate) fn find_word(text: &str, word: &str) -> Option<usize> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word)

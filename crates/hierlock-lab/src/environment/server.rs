@@ -44,7 +44,7 @@ pub(crate) struct TestServer {
     pub(super) names: Arc<Mutex<()>>,
     /// A sentence for each leftover of a dead process that cannot be removed because of a lock.
     pub(crate) leftovers: Vec<String>,
-    /// The namespaces, and the queries that run to their end even if nobody awaits them.
+    /// Counts the namespaces, and the queries that run to their end even if their future is dropped.
     pub(crate) in_use: TaskTracker,
     /// Threads that remove databases whose guard was dropped.
     pub(super) cleanups: parking_lot::Mutex<Vec<JoinHandle<()>>>,

@@ -36,7 +36,7 @@ async fn count_leftovers(server: &Arc<TestServer>) -> usize {
 }
 
 /// Returns the number of those connections that still exist.
-async fn count_connected(server: &Arc<TestServer>, ids: &[i64]) -> usize {
+pub(super) async fn count_connected(server: &Arc<TestServer>, ids: &[i64]) -> usize {
     let list = server.either(
         "select pid from pg_stat_activity",
         "select id from information_schema.processlist",
@@ -46,7 +46,7 @@ async fn count_connected(server: &Arc<TestServer>, ids: &[i64]) -> usize {
 }
 
 /// Waits until the condition holds: a server takes a moment to notice a closed connection.
-async fn wait_until(text: &str, mut condition: impl AsyncFnMut() -> bool) {
+pub(super) async fn wait_until(text: &str, mut condition: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !condition().await {
         assert!(begun.elapsed() < LONG, "timed out waiting until {text}");
