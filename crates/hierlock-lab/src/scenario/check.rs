@@ -3,7 +3,7 @@
 use super::case::{Action, Case, ScenarioStep};
 use super::diagnostic::{Diagnostics, ParseError, Position, nearest};
 use super::expectation::{ExpectedOutcome, SessionSelector};
-use super::file::{ExpectationTable, Scenario, StepTemplate};
+use super::file::{Axis, ExpectationTable, Scenario, StepTemplate};
 use super::guard::{CaseGuard, Dimension};
 use super::template::Template;
 use crate::group::distinct;
@@ -54,10 +54,8 @@ impl<'c> Checker<'c, '_> {
             report("SQL", statement.position);
         }
         // Without any SQL, `check_isolation` reports the axis.
-        for axis in scenario.axes.iter().filter(|axis| axis.sets_isolation() && scenario.has_sql())
-        {
-            report("isolation level", Position { line: axis.line, column: 1 });
-        }
+        let axes = scenario.axes.iter().filter(|_| scenario.has_sql());
+        axes.filter_map(Axis::isolation).for_each(|position| report("isolation level", position));
         for setting in scenario.settings.iter().filter(|setting| setting.guard.fits(case)) {
             report("settings", setting.values.template.begin());
         }
@@ -228,13 +226,9 @@ impl<'c> Checker<'c, '_> {
 
     /// `sessions: isolation …` would override the axis.
     fn check_isolation(&mut self) {
-        let Some(axis) = self.scenario.axes.iter().find(|axis| axis.sets_isolation()) else {
-            return;
-        };
+        let Some(axis) = self.scenario.axes.iter().find_map(Axis::isolation) else { return };
         if !self.scenario.has_sql() {
-            let name = axis.names.iter().position(|name| name == "isolation").unwrap_or(0);
-            let message = "isolation matters only to SQL, and there is none";
-            self.diagnostics.report(axis.positions[name], message);
+            self.diagnostics.report(axis, "isolation matters only to SQL, and there is none");
         }
         for setting in &self.scenario.settings {
             let template = &setting.values.template;

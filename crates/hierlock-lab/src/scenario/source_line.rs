@@ -36,8 +36,6 @@ impl<'t> SourceSpan<'t> {
 
 #[derive(Clone, Debug)]
 pub(crate) struct SourceLine<'t> {
-    /// The line number, from 1.
-    pub(crate) number: usize,
     /// The text, without whitespace at its end.
     pub(crate) raw: &'t str,
     /// The comment at the end of the line, and the terminal column at which it begins.
@@ -145,7 +143,7 @@ fn source_line<'t>(
     };
     if content.is_empty() || is_comment {
         let kind = if is_comment { LineKind::Comment } else { LineKind::Blank };
-        return SourceLine { number, raw, comment: None, kind };
+        return SourceLine { raw, comment: None, kind };
     }
     if !is_indented {
         (*block, *open) = (Block::Nothing, OpenToken::Nothing);
@@ -186,7 +184,7 @@ fn source_line<'t>(
         _ => {}
     }
     let comment = (end < raw.len()).then(|| (&raw[end..], raw[..end].width() + 1));
-    SourceLine { number, raw, comment, kind }
+    SourceLine { raw, comment, kind }
 }
 
 /// Returns the parts of a step, if the line begins with a name and `>` or `<`.

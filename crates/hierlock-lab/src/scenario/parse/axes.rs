@@ -19,7 +19,6 @@ pub(super) fn read(lines: &[SourceLine<'_>], errors: &mut Diagnostics<'_>) -> Ve
             errors.report(guard.position, format!("an axis applies to all cases; {hint}"));
         }
         let axis = Axis {
-            line: line.number,
             names: names.iter().map(|name| name.text.to_owned()).collect(),
             positions: names.iter().map(|name| name.position).collect(),
             value_sets: value_sets(&names, head.rest, errors),

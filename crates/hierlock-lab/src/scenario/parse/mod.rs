@@ -67,7 +67,8 @@ impl Scenario {
         if diagnostics.found.is_empty() {
             let count = variant_count(&scenario.axes).saturating_mul(scenario.places().len());
             if count > MAX_CASES {
-                let line = scenario.axes.last().map_or(1, |axis| axis.line);
+                let names = scenario.axes.last().and_then(|axis| axis.positions.first());
+                let line = names.map_or(1, |position| position.line);
                 let message =
                     format!("that makes {count} cases; write axes that make at most {MAX_CASES}");
                 diagnostics.report(Position { line, column: 1 }, message);
