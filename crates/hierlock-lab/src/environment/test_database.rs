@@ -35,7 +35,6 @@ use tokio::time::Instant;
 const CANCEL_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 pub(crate) struct TestDatabase {
-    pub(super) server: Arc<TestServer>,
     pub(super) sessions: BTreeMap<SessionName, LabSession>,
     last_waits: SyncMutex<LastWaits>,
     pub(super) observer: Arc<Mutex<Observer>>,
@@ -71,7 +70,6 @@ impl TestDatabase {
         let sessions = open_sessions(&mut guard, &case.sessions).await?;
         let names = sessions.iter().map(|(name, session)| (session.pid, name.clone())).collect();
         Ok(Self {
-            server: server.clone(),
             sessions,
             last_waits: SyncMutex::default(),
             observer: Arc::new(Mutex::new(Observer::new(connection, &guard, names))),
@@ -103,7 +101,7 @@ impl TestDatabase {
     {
         let observer = self.observer.clone();
         let query = async move { query(observer.lock_owned().await).await };
-        let task = self.server.in_use.spawn(query);
+        let task = self.guard.server.in_use.spawn(query);
         task.await.map_err(|error| LabError(format!("a query to the server failed: {error}")))?
     }
 
@@ -145,7 +143,7 @@ impl TestDatabase {
         let reported = self.observe(query).await.ok().flatten();
         let last_waits = self.last_waits.lock();
         let mut cycle = reported.or_else(|| last_waits.cycle(victim))?;
-        if self.server.dialect() == Dialect::Postgres {
+        if self.guard.server.dialect() == Dialect::Postgres {
             // The server reports which transaction a session waits for; a probe has seen which row, and in which mode.
             for edge in &mut cycle {
                 let seen = last_waits.wants(&edge.waiter, &edge.holder);
@@ -166,7 +164,7 @@ impl TestDatabase {
     }
 
     pub(super) async fn cancel(&self, session: &SessionName) -> LabResult<()> {
-        let (dialect, session) = (self.server.dialect(), self.session(session)?);
+        let (dialect, session) = (self.guard.server.dialect(), self.session(session)?);
         session.expect_cancel();
         let started = Instant::now();
         while session.is_busy() {
@@ -192,7 +190,7 @@ impl TestDatabase {
 
     /// Ends all sessions, runs the teardown and removes the namespace. Returns notes for the record.
     pub(super) async fn close(mut self) -> LabResult<Vec<String>> {
-        let dialect = self.server.dialect();
+        let dialect = self.guard.server.dialect();
         let mut observer = self.observer.lock().await;
         let connection = &mut observer.connection;
         let mut ended = Ok(());
@@ -217,7 +215,7 @@ impl TestDatabase {
         let removed = match &self.guard.namespace {
             // A database is removed through a connection outside of it.
             database @ Namespace::PostgresDatabase(_) => {
-                database.remove(&mut *self.server.control.lock().await).await
+                database.remove(&mut *self.guard.server.control.lock().await).await
             }
             namespace => namespace.remove(connection).await,
         };

@@ -13,7 +13,7 @@ on_all!(
 
 async fn a_killed_connection_is_reported_as_ended_by_the_server(db: &TestDatabase) {
     let id = db.sessions[&name("A")].pid;
-    let kill = hierlock_engine::sessions::terminate(db.server.dialect(), id);
+    let kill = hierlock_engine::sessions::terminate(db.guard.server.dialect(), id);
     db.run("B", &kill).await.unwrap();
     let failure = db.run("A", "select 1").await.unwrap_err();
     // MySQL and PostgreSQL may still send their own message.

@@ -80,7 +80,7 @@ async fn a_user_without_superuser_privileges_sees_waits(server: Arc<TestServer>)
     assert!(!plain.is_superuser().await);
     let db = open_numbers(&plain).await;
     db.run_all("A", &["begin", LOCK_ROW]).await;
-    for (session, blockers) in [("B", "A"), ("C", db.server.either("B", "A B"))] {
+    for (session, blockers) in [("B", "A"), ("C", db.guard.server.either("B", "A B"))] {
         let _reply = db.start(session, LOCK_ROW);
         let wait = db.blocked(session).await;
         assert_eq!(blocker_names(&wait), blockers, "{wait:?}");
