@@ -9,18 +9,14 @@ use futures_util::{StreamExt, stream};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tempfile::TempDir;
 use tokio::task::spawn_blocking;
-use tokio::time::sleep;
-
-/// The interval at which [`Lab::close`] checks whether a server is still in use.
-const CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Runs cases on connected servers, in memory and on files.
 pub struct Lab {
-    tree_databases: TreeDatabases,
-    pub(crate) servers: BTreeMap<Engine, Arc<TestServer>>,
+    pub(crate) tree_databases: TreeDatabases,
+    servers: BTreeMap<Engine, Arc<TestServer>>,
     pub(crate) directory: TempDir,
 }
 
@@ -87,12 +83,17 @@ impl Lab {
 
     /// Returns a sentence for each leftover of earlier runs on the servers that cannot be removed.
     pub fn leftovers(&self) -> Vec<String> {
-        self.servers.values().flat_map(|server| server.leftovers()).collect()
+        self.servers.values().flat_map(|server| server.leftovers.clone()).collect()
     }
 
     /// Returns whether the lab can run cases on `engine`.
     pub fn has(&self, engine: Engine) -> bool {
         engine.server().is_none() || self.servers.contains_key(&engine)
+    }
+
+    pub(crate) fn server(&self, engine: Engine) -> Result<&Arc<TestServer>, LabError> {
+        let server = self.servers.get(&engine);
+        server.ok_or_else(|| LabError(format!("there is no {engine} server")))
     }
 
     /// Runs cases, except those whose engine is not available. The report contains the record of each case as soon as
@@ -133,8 +134,7 @@ impl Lab {
                 (finished < planned).then_some(Interruption { finished, planned });
             report.took = started.elapsed();
         }
-        // The next run on that server removes the rest.
-        let _ = self.tree_databases.clear().await;
+        self.tree_databases.clear().await;
         report.took = started.elapsed();
         on_event(RunEvent::RunFinished);
     }
@@ -147,10 +147,8 @@ impl Lab {
         let Self { tree_databases, servers, .. } = self;
         drop(tree_databases);
         for server in servers.into_values() {
-            // A query that was dropped runs to its end in a task, which also has a reference to the server.
-            while Arc::strong_count(&server) > 1 {
-                sleep(CLOSE_POLL_INTERVAL).await;
-            }
+            // A query that was dropped runs to its end in a task.
+            server.in_use.wait().await;
             // Waits for the threads that remove databases. A panic there is already printed.
             _ = spawn_blocking(move || drop(server)).await;
         }
@@ -163,9 +161,7 @@ impl Lab {
         options: RunOptions,
         on_event: &(impl Fn(RunEvent<'_>) + Sync),
     ) -> Record {
-        let server = self.servers.get(&case.place.engine);
-        let (idle, directory) = (&self.tree_databases, self.directory.path());
-        let environment = match CaseEnvironment::open(case, server, idle, directory).await {
+        let environment = match CaseEnvironment::open(self, case).await {
             Ok(environment) => environment,
             Err(LabError(why)) => {
                 let verdict = Verdict::Failed { why };
@@ -173,7 +169,7 @@ impl Lab {
             }
         };
         let mut record = self.run_in(&environment, case, round, options.locks, on_event).await;
-        match environment.close(Some(idle)).await {
+        match environment.close(Some(&self.tree_databases)).await {
             Ok(notes) => record.notes = notes,
             Err(LabError(why)) if record.agrees() => record.verdict = Verdict::Failed { why },
             Err(LabError(why)) => record.notes.push(why),

@@ -15,14 +15,9 @@ use crate::record::{BlockingLock, StepRecord, WaitEdge};
 use crate::text::join;
 use std::collections::BTreeMap;
 
-/// Sessions whose locks were not listed in full, with the reason.
-pub(crate) type IncompleteLocks = BTreeMap<SessionName, String>;
-
 /// The locks of a run, step by step.
 pub(crate) struct LockHistory<'a> {
     pub(crate) steps: &'a [StepRecord],
-    /// The incomplete lists of each step.
-    pub(crate) incomplete: &'a [IncompleteLocks],
 }
 
 /// A session that blocks another in the cycle that step `closing` has closed.
@@ -136,9 +131,9 @@ impl<'a> LockHistory<'a> {
             _ => Vec::new(),
         };
         if edge.blocking.is_empty() && edge.unknown.is_empty() {
-            let last = closing.checked_sub(1).and_then(|last| self.incomplete.get(last));
-            let reason = last.and_then(|incomplete| incomplete.get(&edge.holder)).cloned();
             let holder = &edge.holder;
+            let last = closing.checked_sub(1).and_then(|last| self.steps.get(last));
+            let reason = last.and_then(|step| step.incomplete_locks.get(holder)).cloned();
             let unknown = match wants.mode.as_str() {
                 // A wait for the key of a unique index, which PostgreSQL does not lock.
                 "inserting" => format!(
@@ -200,15 +195,16 @@ impl<'a> LockHistory<'a> {
     ) -> Result<usize, String> {
         let mut first = closing;
         while let Some(step) = first.checked_sub(1) {
-            let Some(locks) = self.steps.get(step).and_then(|step| step.locks.as_ref()) else {
+            let Some(StepRecord { locks: Some(locks), incomplete_locks, .. }) =
+                self.steps.get(step)
+            else {
                 return Err("the locks could not be recorded".to_owned());
             };
             let has = |lock: &Lock| {
                 lock.session == *session && lock.granted == granted && is_same_lock(&lock.target)
             };
             if !locks.iter().any(has) {
-                let reason = self.incomplete.get(step).and_then(|sessions| sessions.get(session));
-                return reason.cloned().map_or(Ok(first), Err);
+                return incomplete_locks.get(session).cloned().map_or(Ok(first), Err);
             }
             first = step;
         }

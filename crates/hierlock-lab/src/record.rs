@@ -5,6 +5,7 @@ use crate::place::{Engine, Place};
 use crate::scenario::{Case, Scenario};
 use crate::text::join;
 use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The record of one run of a case.
@@ -69,6 +70,9 @@ pub struct StepRecord {
     pub waits: Vec<SessionWait>,
     /// The locks of all sessions after the step, if they were recorded.
     pub locks: Option<Vec<Lock>>,
+    /// The sessions whose locks are not all listed, with the reason.
+    #[serde(skip)]
+    pub incomplete_locks: BTreeMap<SessionName, String>,
 }
 
 impl StepRecord {
@@ -86,6 +90,7 @@ impl StepRecord {
             difference: None,
             waits: Vec::new(),
             locks: None,
+            incomplete_locks: BTreeMap::new(),
         }
     }
 

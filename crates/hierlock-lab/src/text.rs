@@ -22,6 +22,14 @@ pub(crate) fn count(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
+/// Returns the byte offset of the first `word` that is not part of a longer word.
+pub(crate) fn find_word(text: &str, word: &str) -> Option<usize> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(word)
+        .map(|(at, _)| at)
+        .find(|at| !text[..*at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part))
+}
+
 /// Implements `Serialize` as the text of `Display`.
 macro_rules! serialize_as_text {
     ($($name:ty),*) => {$(

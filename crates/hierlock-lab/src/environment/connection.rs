@@ -3,8 +3,8 @@
 use super::{LabError, LabResult, settings};
 use crate::observation::Answer;
 use hierlock_engine::{
-    CellRow, Connection, Dialect, ListeningConnection, ServerAddress, SessionRef, StatementResult,
-    StatementWords, error_message, number_cell, sessions,
+    CellRow, Connection, ConnectionRef, Dialect, ListeningConnection, ServerAddress, SessionRef,
+    StatementResult, StatementWords, error_message, number_cell, sessions,
 };
 use std::fmt;
 use std::future::Future;
@@ -17,6 +17,8 @@ pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 pub(super) struct LabConnection {
     transport: Transport,
     pub(super) dialect: Dialect,
+    /// The id of the session on the server.
+    pub(super) pid: i64,
     /// The address, for messages.
     server: String,
     /// A result was not awaited: the next result on the connection would belong to an earlier query.
@@ -27,6 +29,19 @@ enum Transport {
     Plain(Connection),
     /// A connection that may receive notifications.
     Listening(ListeningConnection),
+}
+
+impl Transport {
+    async fn as_ref(&mut self) -> Result<ConnectionRef<'_>, sqlx::Error> {
+        match self {
+            Self::Plain(connection) => Ok(connection.as_ref()),
+            Self::Listening(connection) => {
+                // Notifications are not part of a transcript.
+                connection.discard_notifications();
+                connection.as_ref().await
+            }
+        }
+    }
 }
 
 impl LabConnection {
@@ -54,8 +69,13 @@ impl LabConnection {
             .map_err(|_| failed(&format_args!("no answer within {ANSWER_LIMIT:?}")))?
             .map_err(|error| failed(&error_message(&error)))?;
         let (dialect, server) = (address.dialect(), address.to_string());
-        let mut connection = Self { transport, dialect, server, is_broken: false };
-        connection.query(settings::initial(dialect)).await?;
+        let mut connection = Self { transport, dialect, pid: 0, server, is_broken: false };
+        let (settings, pid) = (settings::initial(dialect), sessions::own_pid(dialect));
+        let rows = connection.query(&format!("{settings}; SELECT {pid}")).await?;
+        let pid = rows.last().and_then(|row| number_cell(row, 0));
+        connection.pid = pid.ok_or_else(|| {
+            LabError(format!("{address} does not report the process id of a connection"))
+        })?;
         Ok(connection)
     }
 
@@ -83,23 +103,7 @@ impl LabConnection {
     }
 
     async fn results(&mut self, sql: &str) -> Result<Vec<StatementResult>, sqlx::Error> {
-        match &mut self.transport {
-            Transport::Plain(connection) => connection.as_ref().results(sql).await,
-            Transport::Listening(connection) => {
-                let results = connection.as_ref().await?.results(sql).await?;
-                // Notifications are not part of a transcript.
-                connection.discard_notifications();
-                Ok(results)
-            }
-        }
-    }
-
-    pub(super) async fn pid(&mut self) -> LabResult<i64> {
-        let rows = self.query(&format!("SELECT {}", sessions::own_pid(self.dialect))).await?;
-        let pid = rows.first().and_then(|row| number_cell(row, 0));
-        pid.ok_or_else(|| {
-            LabError(format!("{} does not report the process id of a connection", self.server))
-        })
+        self.transport.as_ref().await?.results(sql).await
     }
 
     /// Runs a query that waits for no lock.
@@ -139,14 +143,9 @@ impl LabConnection {
     /// Lends the connection, which counts as broken until [`take_answer`](Self::take_answer) gets the result.
     pub(super) async fn lend(&mut self) -> LabResult<SessionRef<'_>> {
         self.begin()?;
-        let (dialect, server) = (self.dialect, &self.server);
-        let connection = match &mut self.transport {
-            Transport::Plain(connection) => connection.as_ref(),
-            Transport::Listening(connection) => {
-                connection.as_ref().await.map_err(|error| query_error(server, &error))?
-            }
-        };
-        Ok(SessionRef::of_caller(connection, dialect, ANSWER_LIMIT))
+        let connection = self.transport.as_ref().await;
+        let connection = connection.map_err(|error| query_error(&self.server, &error))?;
+        Ok(SessionRef::of_caller(connection, self.dialect, ANSWER_LIMIT))
     }
 
     pub(super) fn take_answer<T>(&mut self, answer: Result<T, sqlx::Error>) -> LabResult<T> {

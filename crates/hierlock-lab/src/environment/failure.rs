@@ -25,17 +25,19 @@ pub(super) fn failure(dialect: Dialect, sql: &str, error: &sqlx::Error) -> Failu
     Failure { kind, code, message, detail: detail.filter(|detail| !detail.is_empty()) }
 }
 
-pub(super) fn copy_refusal(direction: CopyDirection) -> &'static str {
-    match direction {
+/// Returns why the lab does not run a statement, if it copies rows from or to the client.
+pub(super) fn copy_refusal(dialect: Dialect, sql: &str) -> Option<&'static str> {
+    let direction = StatementWords::of(dialect.driver(), sql).copy_direction();
+    Some(match direction.filter(|_| dialect == Dialect::Postgres)? {
         CopyDirection::FromClient => {
-            "the lab does not run COPY … FROM STDIN, for a scenario has no rows to send; \
+            "the lab does not run COPY … FROM STDIN, because a scenario has no rows to send; \
              write INSERT, or COPY … FROM a file of the server"
         }
         CopyDirection::ToClient => {
             "the lab does not run COPY … TO STDOUT, which does not answer with rows; \
              write SELECT, or COPY … TO a file of the server"
         }
-    }
+    })
 }
 
 /// Returns the kind of a failure. MariaDB and PostgreSQL have one code for NOWAIT and for a timeout. Where the message

@@ -28,18 +28,18 @@ mod tree_sessions;
 pub(crate) use server::TestServer;
 pub(crate) use tree_database::{TreeDatabases, TreeSpec};
 
-use crate::lock_history::IncompleteLocks;
+use crate::lab::Lab;
 use crate::observation::{Answer, Failure, Lock, SessionName, SessionWait};
 use crate::place::Engine;
 use crate::record::Cycle;
 use crate::scenario::{Action, Case};
 use hierlock::Hierlock;
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use test_database::TestDatabase;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 use tree_database::TreeDatabase;
 use tree_sessions::TreeSessions;
 
@@ -87,7 +87,7 @@ impl ProbeIntervals {
 pub(crate) struct CaseLocks {
     pub(crate) locks: Vec<Lock>,
     /// The sessions whose locks are not all listed, with the reason.
-    pub(crate) incomplete: IncompleteLocks,
+    pub(crate) incomplete: BTreeMap<SessionName, String>,
 }
 
 /// The sessions of a case and their database or tree: SQL sessions, sessions that lock nodes, or both.
@@ -97,56 +97,47 @@ pub(crate) struct CaseEnvironment {
     tree: Option<TreeSessions>,
     /// The database of a tree, if the case has no SQL sessions.
     tree_database: Option<TreeDatabase>,
-    /// While this permit is held, no case has the server to itself.
-    _share: Option<OwnedSemaphorePermit>,
 }
 
 impl CaseEnvironment {
     /// Opens the environment of a case. A case that only locks nodes takes an idle database.
-    pub(crate) async fn open(
-        case: &Case,
-        server: Option<&Arc<TestServer>>,
-        idle: &TreeDatabases,
-        directory: &Path,
-    ) -> LabResult<Self> {
+    pub(crate) async fn open(lab: &Lab, case: &Case) -> LabResult<Self> {
         let spec = TreeSpec::of(case);
         let sessions = case.sessions.keys();
         if case.sql().next().is_none() {
-            return Self::open_tree(&spec, sessions, server, Some(idle), directory).await;
+            return Self::open_tree(lab, &spec, sessions).await;
         }
-        let server = required(server, case.place.engine)?;
-        let mut database = TestDatabase::open(server, case).await?;
+        let database = TestDatabase::open(lab.server(case.place.engine)?, case).await?;
         let mut tree = None;
         if case.steps.iter().any(|step| matches!(step.action, Action::Lock(..))) {
-            let (provisioned, locks) = spec.provision(database).await?;
-            (database, tree) = (provisioned, Some(TreeSessions::new(locks, sessions)));
+            match spec.provision(&database.guard).await {
+                Ok(locks) => tree = Some(TreeSessions::new(locks, sessions)),
+                Err(error) => {
+                    // Runs the teardown. The first error is the one to report.
+                    _ = database.close().await;
+                    return Err(error);
+                }
+            }
         }
         Ok(Self { database: Some(database), tree, ..Self::default() })
     }
 
     /// Opens an environment whose sessions only lock nodes; on a server, in an idle database or a new one.
     pub(crate) async fn open_tree<'n>(
+        lab: &Lab,
         spec: &TreeSpec,
         sessions: impl Iterator<Item = &'n SessionName>,
-        server: Option<&Arc<TestServer>>,
-        idle: Option<&TreeDatabases>,
-        directory: &Path,
     ) -> LabResult<Self> {
         let engine = spec.place.engine;
         if engine.server().is_none() {
-            let locks = Hierlock::connect(&tree_url(engine, directory)).await;
+            let locks = Hierlock::connect(&tree_url(engine, lab.directory.path())).await;
             let locks = locks.map_err(|error| LabError(error.to_string()))?;
             let tree = Some(TreeSessions::new(locks, sessions));
             return Ok(Self { tree, ..Self::default() });
         }
-        let server = required(server, engine)?;
-        let database = match idle {
-            Some(idle) => idle.take(spec, server).await?,
-            None => TreeDatabase::create(server, spec).await?,
-        };
+        let database = lab.tree_databases.take(spec, lab.server(engine)?).await?;
         let tree = Some(TreeSessions::new(database.locks.clone(), sessions));
-        let _share = server.occupy(false).await;
-        Ok(Self { database: None, tree, tree_database: Some(database), _share })
+        Ok(Self { tree, tree_database: Some(database), ..Self::default() })
     }
 
     /// Begins an action of a session without waiting for its end. The session must have finished its previous action.
@@ -240,10 +231,6 @@ impl CaseEnvironment {
             None => removed.map(|()| Vec::new()),
         }
     }
-}
-
-fn required(server: Option<&Arc<TestServer>>, engine: Engine) -> LabResult<&Arc<TestServer>> {
-    server.ok_or_else(|| LabError(format!("there is no {engine} server")))
 }
 
 /// Returns the URL of a new tree of this process, in memory or in a file of `directory`.

@@ -2,14 +2,22 @@
 
 use super::connection::LabConnection;
 use super::prepared_transactions::PreparedTransactions;
-use super::server::{PREFIX, TestServer, run_in_thread};
+use super::server::{TestServer, run_in_thread};
 use super::{LabError, LabResult, SET_UP_LIMIT};
 use hierlock_engine::{Dialect, ErrorClass, ServerAddress, cell, error_message, sessions};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+use url::Url;
+
+/// The prefix of all databases and schemas of the lab.
+pub(super) const PREFIX: &str = "hierlock_lab_";
 
 /// The limit for the lock wait of the DROP of a case's namespace.
 const REMOVE_LOCK_WAIT: Duration = Duration::from_secs(5);
+
+/// The limit for the lock wait when the leftovers of a dead process are removed.
+const SWEEP_LOCK_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Namespace {
@@ -36,27 +44,20 @@ impl Namespace {
     }
 
     /// Returns the part of the name that identifies its process; `None` if the lab did not create the namespace.
-    pub(super) fn owner_prefix(&self) -> Option<&str> {
+    fn owner_prefix(&self) -> Option<&str> {
         let (prefix, _) = self.name().rsplit_once('_')?;
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
         (prefix.starts_with(PREFIX) && self.name().chars().all(is_plain)).then_some(prefix)
     }
 
-    /// Returns the statements that create the namespace and switch to it.
-    pub(super) fn create_sql(&self) -> Vec<String> {
+    pub(super) fn create_sql(&self) -> String {
         match self {
-            Self::InnodbDatabase(name) => {
-                vec![format!("CREATE DATABASE {name}"), format!("USE {name}")]
-            }
-            Self::PostgresDatabase(name) => {
-                vec![format!("CREATE DATABASE {name} TEMPLATE template0")]
-            }
+            Self::InnodbDatabase(name) => format!("CREATE DATABASE {name}"),
+            Self::PostgresDatabase(name) => format!("CREATE DATABASE {name} TEMPLATE template0"),
             // Like the schema `public`: roles of the scenario see the tables that they have privileges on.
-            Self::PostgresSchema(name) => vec![
-                format!("CREATE SCHEMA {name}"),
-                format!("GRANT USAGE ON SCHEMA {name} TO PUBLIC"),
-                format!("SET search_path = {name}"),
-            ],
+            Self::PostgresSchema(name) => {
+                format!("CREATE SCHEMA {name}; GRANT USAGE ON SCHEMA {name} TO PUBLIC")
+            }
         }
     }
 
@@ -74,7 +75,7 @@ impl Namespace {
         removed?.map_err(|error| LabError(self.leftover_message(&error)))
     }
 
-    pub(super) async fn remove_within(
+    async fn remove_within(
         &self,
         connection: &mut LabConnection,
         limit: Duration,
@@ -88,7 +89,7 @@ impl Namespace {
         Ok(connection.results_within(SET_UP_LIMIT, &self.drop_sql()).await?.map(|_| ()))
     }
 
-    pub(super) fn leftover_message(&self, error: &sqlx::Error) -> String {
+    fn leftover_message(&self, error: &sqlx::Error) -> String {
         let why = error_message(error);
         let prepared = match self {
             Self::InnodbDatabase(_) => "XA RECOVER lists them, XA ROLLBACK ends one",
@@ -103,7 +104,7 @@ impl Namespace {
     }
 
     /// Returns all namespaces of the lab on a server, of all processes.
-    pub(super) async fn list(connection: &mut LabConnection) -> LabResult<Vec<Self>> {
+    async fn list(connection: &mut LabConnection) -> LabResult<Vec<Self>> {
         let like = format!("LIKE '{}%'", PREFIX.replace('_', "\\_"));
         let databases = format!("SELECT datname FROM pg_database WHERE datname {like}");
         let schemas = format!("SELECT nspname FROM pg_namespace WHERE nspname {like}");
@@ -120,6 +121,32 @@ impl Namespace {
         }
         Ok(all)
     }
+
+    /// Removes namespaces of dead processes. Returns their names, and a sentence for each that is locked.
+    pub(super) async fn sweep(
+        connection: &mut LabConnection,
+    ) -> LabResult<(Vec<String>, Vec<String>)> {
+        let (mut removed, mut left) = (Vec::new(), Vec::new());
+        for namespace in Self::list(connection).await? {
+            let Some(prefix) = namespace.owner_prefix() else { continue };
+            let is_alive = match connection.dialect {
+                Dialect::Postgres => {
+                    format!("SELECT 1 FROM pg_stat_activity WHERE application_name = '{prefix}'")
+                }
+                _ => format!("SELECT 1 FROM DUAL WHERE IS_FREE_LOCK('{prefix}') = 0"),
+            };
+            if !connection.query(&is_alive).await?.is_empty() {
+                continue;
+            }
+            match namespace.remove_within(connection, SWEEP_LOCK_WAIT).await? {
+                Ok(()) => removed.push(namespace.name().to_owned()),
+                Err(error) if is_locked(&error) => left.push(namespace.leftover_message(&error)),
+                // The lab may lack the privilege, or another process was faster.
+                Err(_) => {}
+            }
+        }
+        Ok((removed, left))
+    }
 }
 
 /// Removes the namespace on drop, in a thread, and ends the connections that are left in it.
@@ -129,12 +156,14 @@ pub(super) struct NamespaceGuard {
     pub(super) connections: Vec<i64>,
     pub(super) prepared: PreparedTransactions,
     pub(super) is_removed: bool,
+    /// Until this is dropped, [`Lab::close`](crate::Lab::close) waits.
+    _in_use: TaskTrackerToken,
 }
 
 impl NamespaceGuard {
     pub(super) fn new(server: Arc<TestServer>, namespace: Namespace) -> Self {
-        let prepared = PreparedTransactions::default();
-        Self { server, namespace, connections: Vec::new(), prepared, is_removed: false }
+        let (_in_use, prepared) = (server.in_use.token(), PreparedTransactions::default());
+        Self { server, namespace, connections: Vec::new(), prepared, is_removed: false, _in_use }
     }
 
     pub(super) fn address(&self) -> ServerAddress {
@@ -143,6 +172,17 @@ impl NamespaceGuard {
             Namespace::PostgresSchema(name) => address.in_schema(name),
             namespace => address.in_database(namespace.name()),
         }
+    }
+
+    pub(super) fn url(&self) -> Url {
+        let mut url = self.server.url.clone();
+        match &self.namespace {
+            Namespace::PostgresSchema(name) => {
+                url.query_pairs_mut().append_pair("options[search_path]", name);
+            }
+            namespace => url.set_path(namespace.name()),
+        }
+        url
     }
 }
 
@@ -169,14 +209,14 @@ impl Drop for NamespaceGuard {
             _ = namespace.remove(&mut connection).await;
             connection.close().await;
         });
-        let mut cleanups = self.server.cleanups.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cleanups = self.server.cleanups.lock();
         cleanups.retain(|cleanup| !cleanup.is_finished());
         cleanups.push(cleanup);
     }
 }
 
 /// Returns whether a statement failed because of a lock of another session, and not for lack of privileges.
-pub(super) fn is_locked(error: &sqlx::Error) -> bool {
+fn is_locked(error: &sqlx::Error) -> bool {
     let class = ErrorClass::of(error);
     // A database with prepared transactions is in use.
     class.is_not_granted() || class == ErrorClass::ObjectInUse

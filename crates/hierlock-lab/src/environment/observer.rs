@@ -9,11 +9,12 @@ use crate::observation::{Failure, Lock, SessionName, SessionWait};
 use crate::record::{BlockingLock, Cycle, WaitEdge};
 use hierlock_engine::Dialect;
 use hierlock_engine::introspection::{
-    self, DeadlockReport, Introspection, IntrospectionScope, LockTarget, LockWait,
+    self, DeadlockWait, Introspection, IntrospectionScope, LockTarget, LockWait, SessionLock,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::OnceCell;
 
 pub(super) struct Observer {
     pub(super) connection: LabConnection,
@@ -22,23 +23,27 @@ pub(super) struct Observer {
     namespace: Namespace,
     prepared: PreparedTransactions,
     introspection: Introspection,
-    /// PostgreSQL: the schema of the extension that lists row locks; `None` until the first lookup.
-    row_locks_schema: Option<Option<String>>,
+    /// PostgreSQL: the schema of the extension that lists row locks, once it has been looked up.
+    row_locks_schema: OnceCell<Option<String>>,
     last_deadlock: String,
 }
 
 impl Observer {
-    pub(super) fn new(connection: LabConnection, guard: &NamespaceGuard) -> Self {
+    pub(super) fn new(
+        connection: LabConnection,
+        guard: &NamespaceGuard,
+        names: BTreeMap<i64, SessionName>,
+    ) -> Self {
         let NamespaceGuard { server, namespace, prepared, .. } = guard;
         let schema = namespace.table_schema().to_owned();
         Self {
             connection,
-            sessions: SessionNames { names: BTreeMap::new(), schema },
+            sessions: SessionNames { names, schema },
             server: server.clone(),
             namespace: namespace.clone(),
             prepared: prepared.clone(),
             introspection: Introspection::default().may_enable_lock_output(server.can_list_locks),
-            row_locks_schema: None,
+            row_locks_schema: OnceCell::new(),
             last_deadlock: String::new(),
         }
     }
@@ -76,20 +81,16 @@ impl Observer {
     }
 
     async fn row_locks_schema(&mut self) -> LabResult<Option<String>> {
-        if let Some(known) = &self.row_locks_schema {
-            return Ok(known.clone());
-        }
-        let schema = match &self.namespace {
-            Namespace::InnodbDatabase(_) => None,
-            Namespace::PostgresSchema(_) => self.server.row_locks_schema().await?,
+        let find = async || match &self.namespace {
+            Namespace::InnodbDatabase(_) => Ok(None),
+            Namespace::PostgresSchema(_) => self.server.row_locks_schema().await,
             Namespace::PostgresDatabase(_) => {
                 let create = "CREATE EXTENSION IF NOT EXISTS pgrowlocks SCHEMA public";
                 let is_created = self.connection.try_query(create).await?.is_ok();
-                is_created.then(|| "public".to_owned())
+                Ok(is_created.then(|| "public".to_owned()))
             }
         };
-        self.row_locks_schema = Some(schema.clone());
-        Ok(schema)
+        self.row_locks_schema.get_or_try_init(find).await.cloned()
     }
 
     /// Returns the cycle of which `victim` was a part, if the server reports it and has not reported it before.
@@ -100,7 +101,7 @@ impl Observer {
     ) -> Option<Cycle> {
         let scope = self.scope();
         let pid = self.sessions.names.iter().find(|(_, name)| *name == victim).map(|(pid, _)| *pid);
-        let is_postgres = self.server.dialect() == Dialect::Postgres;
+        let is_postgres = self.connection.dialect == Dialect::Postgres;
         let mut session = self.connection.lend().await.ok()?;
         let report = match (pid, &failure.detail) {
             _ if !is_postgres => self.introspection.last_deadlock(&mut session).await,
@@ -111,7 +112,7 @@ impl Observer {
         };
         let report = self.connection.take_answer(report).ok().flatten()?;
         let is_new = is_postgres || report.id != self.last_deadlock;
-        let cycle = self.sessions.cycle(&report).filter(|_| is_new)?;
+        let cycle = self.sessions.cycle(report.waits).filter(|_| is_new)?;
         self.last_deadlock = report.id;
         // A cycle without the victim is of another deadlock: the server reports only the last one.
         cycle.iter().any(|edge| edge.waiter == *victim).then_some(cycle)
@@ -149,7 +150,7 @@ impl SessionNames {
 
     /// Returns the locks of the case, in the order of names.
     fn locks(&self, list: introspection::LockList) -> CaseLocks {
-        let lock = |lock: introspection::SessionLock| {
+        let lock = |lock: SessionLock| {
             let session = self.names.get(&lock.session)?.clone();
             Some(Lock { session, target: self.locked_object(lock.target), granted: lock.granted })
         };
@@ -166,19 +167,17 @@ impl SessionNames {
     }
 
     /// Returns the cycle of a deadlock, if all its sessions are of the case.
-    fn cycle(&self, report: &DeadlockReport) -> Option<Cycle> {
+    fn cycle(&self, waits: Vec<DeadlockWait>) -> Option<Cycle> {
         let name = |pid: i64| self.names.get(&pid).cloned();
-        let edge = |wait: &introspection::DeadlockWait| {
-            let wants = wait.wanted.clone().map(|target| self.locked_object(target));
+        let blocking =
+            |lock: SessionLock| BlockingLock::new(self.locked_object(lock.target), lock.granted);
+        let edge = |wait: DeadlockWait| {
+            let wants = wait.wanted.map(|target| self.locked_object(target));
             let mut edge = WaitEdge::new(name(wait.waiter)?, name(wait.holder)?, wants);
-            let blocking = wait.blocking.iter().cloned();
-            let lock = |lock: introspection::SessionLock| {
-                BlockingLock::new(self.locked_object(lock.target), lock.granted)
-            };
-            edge.blocking = blocking.map(lock).collect();
+            edge.blocking = wait.blocking.into_iter().map(blocking).collect();
             Some(edge)
         };
-        report.waits.iter().map(edge).collect()
+        waits.into_iter().map(edge).collect()
     }
 
     /// Returns the target, with a table of the case without the name of its database.
@@ -195,7 +194,7 @@ impl SessionNames {
 mod tests {
     use super::*;
     use crate::report::fixtures::name;
-    use introspection::{DeadlockWait, IncompleteLocks, SessionLock};
+    use introspection::IncompleteLocks;
 
     fn names() -> SessionNames {
         let names = [(7, "B"), (8, "A"), (9, "C")].map(|(pid, text)| (pid, name(text)));
@@ -254,11 +253,10 @@ mod tests {
             let blocking = vec![SessionLock { session: holder, target, granted: false }];
             DeadlockWait { waiter, holder, wanted: Some(table("lab")), blocking }
         };
-        let report = |waits| DeadlockReport { id: String::new(), waits };
-        let cycle = names().cycle(&report(vec![wait(7, 8), wait(8, 7)])).unwrap();
+        let cycle = names().cycle(vec![wait(7, 8), wait(8, 7)]).unwrap();
         assert_eq!((&cycle[0].waiter, &cycle[0].holder), (&name("B"), &name("A")));
         assert_eq!(cycle[0].blocking[0].target.to_string(), "table t, X");
         assert!(!cycle[0].blocking[0].granted);
-        assert!(names().cycle(&report(vec![wait(7, 100), wait(100, 7)])).is_none());
+        assert!(names().cycle(vec![wait(7, 100), wait(100, 7)]).is_none());
     }
 }

@@ -1,6 +1,7 @@
 //! The prepared statements of a session by name: they show what `EXECUTE s` runs.
 
 use super::connection::LabConnection;
+use crate::text::find_word;
 use hierlock_engine::lexer::{OpenToken, TokenKind, tokens};
 use hierlock_engine::{Driver, StatementWords};
 use std::collections::HashMap;
@@ -9,30 +10,22 @@ use std::collections::HashMap;
 pub(super) struct PreparedStatements(HashMap<String, String>);
 
 impl PreparedStatements {
-    /// Records the statement of a `PREPARE`. Must be called before the `PREPARE` is executed: if the text is an
-    /// expression, the session evaluates it.
-    pub(super) async fn record(&mut self, sql: &str, connection: &mut LabConnection) {
-        let driver = connection.dialect.driver();
-        let words = StatementWords::of(driver, sql);
-        if words.first() != "prepare" || words.nth(1) == "transaction" {
-            return;
-        }
-        let keyword = if driver == Driver::Postgres { "as" } else { "from" };
-        let Some(rest) = after_word(driver, sql, keyword) else { return };
-        let text = match driver {
-            Driver::Postgres => Some(rest.to_owned()),
-            _ => value(rest, connection).await,
-        };
-        if let Some(text) = text {
-            self.0.insert(name(driver, sql, "prepare"), text);
-        }
-    }
-
-    /// Returns the text that is executed: the prepared statement for an `EXECUTE`, else `sql` itself.
-    pub(super) async fn text_of(&self, sql: &str, connection: &mut LabConnection) -> String {
+    /// Returns the text that is executed: the prepared statement for an `EXECUTE`, else `sql` itself. Must be called
+    /// before a `PREPARE` is executed, to record its statement: if that is an expression, the session evaluates it.
+    pub(super) async fn text_of(&mut self, sql: &str, connection: &mut LabConnection) -> String {
         let driver = connection.dialect.driver();
         let words = StatementWords::of(driver, sql);
         let text = match (words.first(), words.nth(1)) {
+            ("prepare", next) if next != "transaction" => {
+                let keyword = if driver == Driver::Postgres { "as" } else { "from" };
+                let prepared = match after_word(driver, sql, keyword) {
+                    Some(text) if driver == Driver::Postgres => Some(text.to_owned()),
+                    Some(expression) => value(expression, connection).await,
+                    None => None,
+                };
+                self.0.extend(prepared.map(|text| (name(driver, sql, "prepare"), text)));
+                None
+            }
             ("execute", "immediate") if driver != Driver::Postgres => {
                 let rest = after_word(driver, sql, "immediate").unwrap_or_default();
                 value(rest, connection).await
@@ -47,20 +40,15 @@ impl PreparedStatements {
 /// Returns the name after `word`, without quotes.
 fn name(driver: Driver, sql: &str, word: &str) -> String {
     let rest = after_word(driver, sql, word).unwrap_or_default();
-    for token in tokens(driver, rest) {
-        let text = token.text.trim_start();
-        match token.kind {
-            TokenKind::Comment => {}
-            TokenKind::Quoted => return token.unquoted(),
-            TokenKind::Code if text.is_empty() => {}
-            TokenKind::Code => {
-                let end =
-                    text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
-                return text[..end].to_lowercase();
-            }
+    let is_end = |c: char| !c.is_alphanumeric() && c != '_';
+    let name = tokens(driver, rest).find_map(|token| match token.kind {
+        TokenKind::Quoted => Some(token.unquoted()),
+        TokenKind::Code if !token.text.trim().is_empty() => {
+            token.text.trim_start().split(is_end).next().map(str::to_lowercase)
         }
-    }
-    String::new()
+        TokenKind::Code | TokenKind::Comment => None,
+    });
+    name.unwrap_or_default()
 }
 
 /// Returns the value of a literal, or of an expression such as `@text`.
@@ -101,19 +89,12 @@ fn literal(text: &str) -> Option<String> {
 
 /// Returns the text after the first `word` that is not in quotes or comments.
 pub(super) fn after_word<'t>(driver: Driver, sql: &'t str, word: &str) -> Option<&'t str> {
-    let is_word_character = |c: char| c.is_alphanumeric() || c == '_';
     let mut begin = 0;
     for token in tokens(driver, sql) {
-        if token.kind == TokenKind::Code {
-            let lower = token.text.to_ascii_lowercase();
-            let found = lower.match_indices(word).map(|(at, _)| at).find(|at| {
-                let before = lower[..*at].chars().next_back();
-                let after = lower[at + word.len()..].chars().next();
-                !before.is_some_and(is_word_character) && !after.is_some_and(is_word_character)
-            });
-            if let Some(at) = found {
-                return Some(&sql[begin + at + word.len()..]);
-            }
+        if token.kind == TokenKind::Code
+            && let Some(at) = find_word(&token.text.to_ascii_lowercase(), word)
+        {
+            return Some(&sql[begin + at + word.len()..]);
         }
         begin += token.text.len();
     }

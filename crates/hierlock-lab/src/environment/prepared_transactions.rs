@@ -8,7 +8,8 @@ use super::prepared_statements::after_word;
 use crate::scenario::Statement;
 use hierlock_engine::lexer::{TokenKind, tokens};
 use hierlock_engine::{Driver, ErrorClass, StatementWords, cell, error_message};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
@@ -36,22 +37,18 @@ impl PreparedTransactions {
     /// Records whether a successful statement of the case prepares or ends a transaction.
     pub(super) fn record(&self, driver: Driver, sql: &str, by: Option<i64>) {
         match change(driver, sql) {
-            Some(Change::Prepares(name)) => self.all().push(PreparedTransaction { name, by }),
-            Some(Change::Ends(name)) => self.all().retain(|known| known.name != name),
+            Some(Change::Prepares(name)) => self.0.lock().push(PreparedTransaction { name, by }),
+            Some(Change::Ends(name)) => self.0.lock().retain(|known| known.name != name),
             None => {}
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.all().is_empty()
+        self.0.lock().is_empty()
     }
 
     pub(super) fn of_sessions(&self) -> Vec<(String, i64)> {
-        self.all().iter().filter_map(|known| Some((known.name.clone(), known.by?))).collect()
-    }
-
-    fn all(&self) -> MutexGuard<'_, Vec<PreparedTransaction>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().iter().filter_map(|known| Some((known.name.clone(), known.by?))).collect()
     }
 
     /// Rolls back the prepared transactions, except those that the statements `except` end. Returns a note for each.
@@ -63,12 +60,12 @@ impl PreparedTransactions {
         let driver = connection.dialect.driver();
         let later = except.iter().filter_map(|statement| change(driver, &statement.sql));
         let later: Vec<Change> = later.collect();
-        let mut names: Vec<String> = self.all().iter().map(|known| known.name.clone()).collect();
+        let mut names: Vec<String> = self.0.lock().iter().map(|known| known.name.clone()).collect();
         names.retain(|name| !later.contains(&Change::Ends(name.clone())));
         let mut notes = Vec::new();
         for name in names {
             notes.extend(roll_back(connection, &name).await?);
-            self.all().retain(|known| known.name != name);
+            self.0.lock().retain(|known| known.name != name);
         }
         Ok(notes)
     }

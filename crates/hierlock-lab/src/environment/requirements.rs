@@ -1,7 +1,6 @@
 //! What a case needs from its server, read from its statements: some cases must not run in parallel with others.
 
 use super::prepared_transactions::is_preparing;
-use crate::place::Place;
 use crate::scenario::Case;
 use hierlock::sql::Strategy;
 use hierlock_engine::{Dialect, StatementWords};
@@ -18,11 +17,6 @@ pub(super) struct Requirements {
 }
 
 impl Requirements {
-    pub(super) fn of_tree(place: Place) -> Self {
-        let database = place.strategy == Some(Strategy::Advisory);
-        Self { database, names: false, server: false }
-    }
-
     pub(super) fn of(dialect: Dialect, case: &Case) -> Self {
         let driver = dialect.driver();
         let prepares = case.sql().any(|sql| is_preparing(driver, sql));
@@ -45,7 +39,8 @@ impl Requirements {
         let is_postgres = dialect == Dialect::Postgres;
         Self {
             database: is_postgres
-                && (Self::of_tree(case.place).database || texts.iter().any(is_database_wide)),
+                && (case.place.strategy == Some(Strategy::Advisory)
+                    || texts.iter().any(is_database_wide)),
             names: prepares || !is_postgres && texts.iter().any(|words| words.has("get_lock")),
             server: !is_postgres && texts.iter().any(is_server_wide)
                 || texts.iter().any(is_about_roles),

@@ -2,25 +2,19 @@
 //! leftovers.
 
 use super::connection::LabConnection;
-use super::namespace::{Namespace, NamespaceGuard, is_locked};
+use super::namespace::{Namespace, NamespaceGuard, PREFIX};
 use super::{LabError, LabResult, SET_UP_LIMIT};
 use crate::place::Engine;
 use hierlock_engine::introspection::{self, Introspection};
 use hierlock_engine::{AddressError, Dialect, ServerAddress, UrlUse};
-use hierlock_engine::{cell, check_parameters, error_message};
+use hierlock_engine::{cell, check_parameters, error_message, task_tracker};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 use tokio::sync::{Mutex, OnceCell, OwnedSemaphorePermit, Semaphore};
+use tokio_util::task::TaskTracker;
 use url::Url;
-
-/// The prefix of all databases and schemas of the lab.
-pub(super) const PREFIX: &str = "hierlock_lab_";
-
-/// The limit for the lock wait when the leftovers of a dead process are removed.
-const SWEEP_LOCK_WAIT: Duration = Duration::from_secs(1);
 
 /// The number of cases that may run on a server at the same time; a case that runs alone takes all permits.
 const MAX_SHARES: u32 = 1 << 16;
@@ -28,13 +22,13 @@ const MAX_SHARES: u32 = 1 << 16;
 /// A server to run cases on. On drop the settings that were changed on it are restored.
 pub(crate) struct TestServer {
     pub(super) address: ServerAddress,
-    pub(super) url: String,
+    pub(super) url: Url,
     /// The name and version of the server, such as `MySQL 9.7.4`.
     pub(crate) version: String,
-    /// The prefix of this process's databases, reserved while `keeper` is connected.
+    /// The prefix of this process's databases, reserved while `control` is connected.
     pub(super) prefix: String,
-    /// A connection that stays open: databases of a process without one are leftovers.
-    pub(super) keeper: Mutex<LabConnection>,
+    /// Creates and removes databases. It stays open: databases of a process without one are leftovers.
+    pub(super) control: Mutex<LabConnection>,
     /// The number of namespaces that were created.
     namespaces: AtomicU64,
     /// MariaDB: the listing of locks is on.
@@ -47,9 +41,12 @@ pub(crate) struct TestServer {
     occupancy: Arc<Semaphore>,
     /// Names of GET_LOCK and of prepared transactions belong to no database, so cases that use them run one at a time.
     pub(super) names: Arc<Mutex<()>>,
-    leftovers: std::sync::Mutex<Vec<String>>,
+    /// A sentence for each leftover of a dead process that cannot be removed because of a lock.
+    pub(crate) leftovers: Vec<String>,
+    /// Counts the namespaces, and the queries that run to their end even if their future is dropped.
+    pub(crate) in_use: TaskTracker,
     /// Threads that remove databases whose guard was dropped.
-    pub(super) cleanups: std::sync::Mutex<Vec<JoinHandle<()>>>,
+    pub(super) cleanups: parking_lot::Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl TestServer {
@@ -58,53 +55,48 @@ impl TestServer {
     /// # Errors
     /// The server cannot be reached, is of another engine, or does not allow queries about its locks.
     pub(crate) async fn connect(engine: Engine, url: &str) -> LabResult<Arc<Self>> {
-        let (address, mut keeper) = first_connection(engine, url).await?;
-        let (version, id) = identify(address.dialect(), &mut keeper).await?;
-        let prefix = format!("{PREFIX}{}_{id}", std::process::id());
+        let (url, address, mut control) = first_connection(engine, url).await?;
+        let version = version(&mut control).await?;
+        let prefix = format!("{PREFIX}{}_{}", std::process::id(), control.pid);
         // Held until the connection ends, even if the process is killed.
         let reserve = match engine {
             Engine::Postgres => format!("SET application_name = '{prefix}'"),
             _ => format!("SELECT GET_LOCK('{prefix}', 0)"),
         };
-        keeper.query(&reserve).await?;
+        control.query(&reserve).await?;
         // The lab needs the privilege to read locks.
-        let mut session = keeper.lend().await?;
+        let mut session = control.lend().await?;
         let allowed = Introspection::default().check_permission(&mut session).await;
-        keeper.take_answer(allowed)?;
+        control.take_answer(allowed)?;
         let (mut can_list_locks, mut has_enabled_lock_output) = (false, false);
         if engine == Engine::Mariadb {
-            let rows = keeper.query(introspection::IS_LOCK_OUTPUT_ENABLED).await?;
+            let rows = control.query(introspection::IS_LOCK_OUTPUT_ENABLED).await?;
             let is_enabled = rows.first().is_some_and(|row| cell(row, 0) == "1");
             let enable = introspection::ENABLE_LOCK_OUTPUT;
-            has_enabled_lock_output = !is_enabled && keeper.try_query(enable).await?.is_ok();
+            has_enabled_lock_output = !is_enabled && control.try_query(enable).await?.is_ok();
             can_list_locks = is_enabled || has_enabled_lock_output;
         }
-        let server = Self {
+        let (_, leftovers) = Namespace::sweep(&mut control).await?;
+        Ok(Arc::new(Self {
             address,
-            url: url.to_owned(),
+            url,
             version,
             prefix,
-            keeper: Mutex::new(keeper),
+            control: Mutex::new(control),
             namespaces: AtomicU64::new(0),
             can_list_locks,
             has_enabled_lock_output,
             row_locks: OnceCell::new(),
             occupancy: Arc::new(Semaphore::new(MAX_SHARES as usize)),
             names: Arc::default(),
-            leftovers: std::sync::Mutex::default(),
-            cleanups: std::sync::Mutex::default(),
-        };
-        server.sweep().await?;
-        Ok(Arc::new(server))
+            leftovers,
+            in_use: task_tracker(),
+            cleanups: Default::default(),
+        }))
     }
 
     pub(super) fn dialect(&self) -> Dialect {
         self.address.dialect()
-    }
-
-    /// Returns a sentence for each leftover of a dead process that cannot be removed because of a lock.
-    pub(crate) fn leftovers(&self) -> Vec<String> {
-        self.leftovers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Waits until a case may use the server, in parallel with others or alone, while the result is held.
@@ -114,39 +106,12 @@ impl TestServer {
         self.occupancy.clone().acquire_many_owned(permits).await.ok()
     }
 
-    /// Removes databases of dead processes and returns their names. Locked ones become `leftovers`.
-    pub(super) async fn sweep(&self) -> LabResult<Vec<String>> {
-        let mut keeper = self.keeper.lock().await;
-        let (mut removed, mut left) = (Vec::new(), Vec::new());
-        for namespace in Namespace::list(&mut keeper).await? {
-            let Some(prefix) = namespace.owner_prefix() else { continue };
-            let is_alive = match self.dialect() {
-                Dialect::Postgres => {
-                    format!("SELECT 1 FROM pg_stat_activity WHERE application_name = '{prefix}'")
-                }
-                _ => format!("SELECT 1 FROM DUAL WHERE IS_FREE_LOCK('{prefix}') = 0"),
-            };
-            if !keeper.query(&is_alive).await?.is_empty() {
-                continue;
-            }
-            match namespace.remove_within(&mut keeper, SWEEP_LOCK_WAIT).await? {
-                Ok(()) => removed.push(namespace.name().to_owned()),
-                Err(error) if is_locked(&error) => left.push(namespace.leftover_message(&error)),
-                // The lab may lack the privilege, or another process was faster.
-                Err(_) => {}
-            }
-        }
-        *self.leftovers.lock().unwrap_or_else(PoisonError::into_inner) = left;
-        Ok(removed)
-    }
-
-    /// Creates a namespace through `connection`, and returns both. Once begun, the creation runs to its end even if the
-    /// future is dropped: otherwise a statement still on its way could create the namespace after its removal.
+    /// Creates a namespace. Once begun, the creation runs to its end even if the future is dropped: otherwise a
+    /// statement still on its way could create the namespace after its removal.
     pub(super) async fn create_namespace(
         self: &Arc<Self>,
         is_database: bool,
-        mut connection: LabConnection,
-    ) -> LabResult<(NamespaceGuard, LabConnection)> {
+    ) -> LabResult<NamespaceGuard> {
         let number = self.namespaces.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}_{number}", self.prefix);
         let namespace = match self.dialect() {
@@ -154,22 +119,14 @@ impl TestServer {
             Dialect::Postgres => Namespace::PostgresDatabase(name),
             _ => Namespace::InnodbDatabase(name),
         };
-        let server = self.clone();
+        let guard = NamespaceGuard::new(self.clone(), namespace);
         let create = async move {
-            let guard = NamespaceGuard::new(server.clone(), namespace);
-            for sql in guard.namespace.create_sql() {
-                let created = match &guard.namespace {
-                    // CREATE DATABASE runs on a connection outside of the new database.
-                    Namespace::PostgresDatabase(_) => {
-                        server.keeper.lock().await.results_within(SET_UP_LIMIT, &sql).await?
-                    }
-                    _ => connection.results_within(SET_UP_LIMIT, &sql).await?,
-                };
-                let failed = format!("a database for the case cannot be created with `{sql}`");
-                created
-                    .map_err(|error| LabError(format!("{failed}: {}", error_message(&error))))?;
-            }
-            Ok((guard, connection))
+            let sql = guard.namespace.create_sql();
+            let created =
+                guard.server.control.lock().await.results_within(SET_UP_LIMIT, &sql).await?;
+            let failed = format!("a database for the case cannot be created with `{sql}`");
+            created.map_err(|error| LabError(format!("{failed}: {}", error_message(&error))))?;
+            Ok(guard)
         };
         let created = tokio::spawn(create).await;
         created.map_err(|error| {
@@ -181,16 +138,16 @@ impl TestServer {
     /// `None` if that is not allowed.
     pub(super) async fn row_locks_schema(&self) -> LabResult<Option<String>> {
         let find = async || {
-            let mut keeper = self.keeper.lock().await;
+            let mut control = self.control.lock().await;
             let find = "SELECT quote_ident(n.nspname) FROM pg_extension e JOIN pg_namespace n \
                         ON n.oid = e.extnamespace WHERE e.extname = 'pgrowlocks'";
-            let mut found = keeper.query(find).await?;
+            let mut found = control.query(find).await?;
             if found.is_empty() {
                 let schema = self.own_row_locks_schema();
                 let create =
                     format!("CREATE SCHEMA {schema}; CREATE EXTENSION pgrowlocks SCHEMA {schema}");
-                if keeper.try_query(&create).await?.is_ok() {
-                    found = keeper.query(find).await?;
+                if control.try_query(&create).await?.is_ok() {
+                    found = control.query(find).await?;
                 }
             }
             Ok(found.into_iter().next().and_then(|mut row| row.remove(0)))
@@ -205,8 +162,7 @@ impl TestServer {
 
 impl Drop for TestServer {
     fn drop(&mut self) {
-        let cleanups = self.cleanups.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for cleanup in std::mem::take(cleanups) {
+        for cleanup in self.cleanups.get_mut().drain(..) {
             // If the thread has panicked, the next process sweeps.
             _ = cleanup.join();
         }
@@ -241,7 +197,10 @@ pub(super) fn run_in_thread(work: impl Future<Output = ()> + Send + 'static) -> 
 }
 
 /// Parses the URL of a server and connects. A local connection is not encrypted unless the URL asks for it.
-async fn first_connection(engine: Engine, url: &str) -> LabResult<(ServerAddress, LabConnection)> {
+async fn first_connection(
+    engine: Engine,
+    url: &str,
+) -> LabResult<(Url, ServerAddress, LabConnection)> {
     let unreadable = |error: &dyn fmt::Display| {
         LabError(format!("the URL of the {engine} server cannot be read: {error}"))
     };
@@ -257,20 +216,21 @@ async fn first_connection(engine: Engine, url: &str) -> LabResult<(ServerAddress
         let plain = address.clone().without_encryption();
         // The server may require encryption, or accept a password only with it.
         if let Ok(connection) = LabConnection::open(&plain).await {
-            return Ok((plain, connection));
+            return Ok((url, plain, connection));
         }
     }
     let connection = LabConnection::open(&address).await?;
-    Ok((address, connection))
+    Ok((url, address, connection))
 }
 
-/// Returns the server's name and version, and the process id of the connection.
-async fn identify(dialect: Dialect, connection: &mut LabConnection) -> LabResult<(String, i64)> {
-    let version = match dialect {
-        Dialect::Postgres => "current_setting('server_version')",
-        Dialect::Mysql | Dialect::Mariadb => "VERSION()",
-    };
-    let rows = connection.query(&format!("SELECT {version}")).await?;
+/// Returns the server's name and version. Fails if the server is of another engine.
+async fn version(connection: &mut LabConnection) -> LabResult<String> {
+    let dialect = connection.dialect;
+    let rows = connection.query(match dialect {
+        Dialect::Postgres => "SELECT current_setting('server_version')",
+        Dialect::Mysql | Dialect::Mariadb => "SELECT VERSION()",
+    });
+    let rows = rows.await?;
     let version = rows.first().map_or("", |row| cell(row, 0));
     let actual = match dialect {
         Dialect::Postgres => Dialect::Postgres,
@@ -284,5 +244,5 @@ async fn identify(dialect: Dialect, connection: &mut LabConnection) -> LabResult
     // "5.5.5-10.6.1-MariaDB-…", "15.18 (Debian 15.18-0+deb12u1)", "9.7.4-0ubuntu0"
     let number = version.strip_prefix("5.5.5-").unwrap_or(version);
     let number = number.split([' ', '-']).next().unwrap_or(number);
-    Ok((format!("{name} {number}"), connection.pid().await?))
+    Ok(format!("{name} {number}"))
 }

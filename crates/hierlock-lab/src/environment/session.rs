@@ -33,7 +33,6 @@ impl LabSession {
     ) -> LabResult<Self> {
         let mut connection = LabConnection::open_session(address).await?;
         let dialect = address.dialect();
-        let pid = connection.pid().await?;
         if dialect == Dialect::Postgres {
             for setting in settings::POSTGRES_SUPERUSER {
                 // Fails without the privilege, which is fine.
@@ -59,18 +58,15 @@ impl LabSession {
             let millis = rows.first().and_then(|row| number_cell(row, 0)).unwrap_or_default();
             deadlock_timeout = Duration::from_millis(millis.try_into().unwrap_or_default());
         }
-        let is_cancelled = Arc::<AtomicBool>::default();
-        let connection = SessionConnection {
-            pid,
+        let pid = connection.pid;
+        let connection = Arc::new(Mutex::new(SessionConnection {
             connection,
             begins_implicitly,
             in_transaction: false,
             prepared,
             statements: PreparedStatements::default(),
-            is_cancelled: is_cancelled.clone(),
-        };
-        let connection = Arc::new(Mutex::new(connection));
-        Ok(Self { pid, deadlock_timeout, connection, is_cancelled })
+        }));
+        Ok(Self { pid, deadlock_timeout, connection, is_cancelled: Arc::default() })
     }
 
     /// Begins a statement, which runs after the previous one has ended.
@@ -80,12 +76,19 @@ impl LabSession {
         // Locked before the task starts, so that an immediate cancel does not find the session idle.
         let locked = self.connection.clone().try_lock_owned();
         let (connection, sql) = (self.connection.clone(), sql.to_owned());
+        let is_cancelled = self.is_cancelled.clone();
         tokio::spawn(async move {
             let mut connection = match locked {
                 Ok(locked) => locked,
                 Err(_) => connection.lock_owned().await,
             };
-            let answer = connection.run(&sql).await;
+            let mut answer = connection.run(&sql).await;
+            if let Err(failure) = &mut answer
+                && failure.kind == FailureKind::Other
+                && is_cancelled.load(Ordering::SeqCst)
+            {
+                failure.kind = FailureKind::Cancelled;
+            }
             drop(connection);
             // The receiver may be dropped.
             _ = sender.send(answer);
@@ -117,34 +120,29 @@ impl LabSession {
 }
 
 struct SessionConnection {
-    pid: i64,
     connection: LabConnection,
     /// PostgreSQL has no autocommit setting: a transaction is begun when a statement needs one, as psql does.
     begins_implicitly: bool,
     in_transaction: bool,
     prepared: PreparedTransactions,
     statements: PreparedStatements,
-    is_cancelled: Arc<AtomicBool>,
 }
 
 impl SessionConnection {
     async fn run(&mut self, sql: &str) -> Result<Answer, Failure> {
         let dialect = self.connection.dialect;
         let driver = dialect.driver();
-        if dialect == Dialect::Postgres
-            && let Some(direction) = StatementWords::of(driver, sql).copy_direction()
-        {
+        if let Some(why) = copy_refusal(dialect, sql) {
             // After this statement the connection would wait for rows that the lab does not send.
-            return Err(Failure::new(FailureKind::Other, copy_refusal(direction)));
+            return Err(Failure::new(FailureKind::Other, why));
         }
-        self.statements.record(sql, &mut self.connection).await;
         let text = self.statements.text_of(sql, &mut self.connection).await;
         let run = async {
             self.begin_implicitly(sql).await?;
             self.connection.run(sql, &StatementWords::of(driver, &text)).await
         };
-        let answer = run.await.map_err(|error| self.failure(&text, &error))?;
-        self.prepared.record(driver, sql, Some(self.pid));
+        let answer = run.await.map_err(|error| failure(dialect, &text, &error))?;
+        self.prepared.record(driver, sql, Some(self.connection.pid));
         Ok(answer)
     }
 
@@ -162,13 +160,5 @@ impl SessionConnection {
         // A failed transaction is also open, until it is rolled back.
         self.in_transaction = effect != TransactionEffect::Ends;
         Ok(())
-    }
-
-    fn failure(&self, sql: &str, error: &sqlx::Error) -> Failure {
-        let mut failure = failure(self.connection.dialect, sql, error);
-        if failure.kind == FailureKind::Other && self.is_cancelled.load(Ordering::SeqCst) {
-            failure.kind = FailureKind::Cancelled;
-        }
-        failure
     }
 }

@@ -6,7 +6,7 @@
 //!   waits, locks, deadlock, cancel ─► Observer ─►┘
 //! ```
 //!
-//! Lock steps do not run here: a client for the tree uses the same namespace ([`TestDatabase::url`]).
+//! Lock steps do not run here: a client for the tree uses the same namespace ([`NamespaceGuard::url`]).
 
 use super::connection::{ANSWER_LIMIT, LabConnection};
 use super::failure::copy_refusal;
@@ -22,132 +22,62 @@ use crate::observation::{Failure, FailureKind, LockKind, SessionName, SessionWai
 use crate::record::Cycle;
 use crate::runner::wait_graph::LastWaits;
 use crate::scenario::{Case, SettingValue, Statement};
-use hierlock_engine::{Dialect, StatementWords, error_message, sessions};
+use futures_util::future::join_all;
+use hierlock_engine::{Dialect, error_message, sessions};
+use parking_lot::Mutex as SyncMutex;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, oneshot};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
-use url::Url;
 
 /// The interval between cancels: a cancel that arrives before the statement begins is lost.
 const CANCEL_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 pub(crate) struct TestDatabase {
-    pub(super) server: Arc<TestServer>,
     pub(super) sessions: BTreeMap<SessionName, LabSession>,
-    last_waits: StdMutex<LastWaits>,
+    last_waits: SyncMutex<LastWaits>,
     pub(super) observer: Arc<Mutex<Observer>>,
     teardown: Vec<Statement>,
     pub(super) guard: NamespaceGuard,
-    /// The permit to use the server.
-    pub(super) occupancy: Option<OwnedSemaphorePermit>,
-    _names_turn: Option<OwnedMutexGuard<()>>,
+    _permit: Option<OwnedSemaphorePermit>,
+    _names_guard: Option<OwnedMutexGuard<()>>,
 }
 
 impl TestDatabase {
     /// Creates a namespace, runs the setup of the case in it, and connects the sessions.
     pub(super) async fn open(server: &Arc<TestServer>, case: &Case) -> LabResult<Self> {
-        let dialect = server.dialect();
-        let mut database = Self::create(server, Requirements::of(dialect, case)).await?;
-        database.teardown = case.teardown.clone();
-        {
-            let mut observer = database.observer.lock().await;
-            let prepared = &database.guard.prepared;
-            run_all(&mut observer.connection, &case.setup, "setup", prepared).await?;
-            if !prepared.is_empty() {
-                // On MariaDB a connection with a prepared transaction can run nothing else.
-                let mut connection = LabConnection::open(&database.guard.address()).await?;
-                database.guard.connections.push(connection.pid().await?);
-                std::mem::replace(&mut observer.connection, connection).close().await;
-            }
-            if dialect == Dialect::Postgres {
-                observer.connection.query(settings::POSTGRES_SHORT_LOCK_TIMEOUT).await?;
-            }
-        }
-        database.open_sessions(&case.sessions).await?;
-        Ok(database)
-    }
-
-    /// Creates an empty namespace.
-    pub(super) async fn create(
-        server: &Arc<TestServer>,
-        requirements: Requirements,
-    ) -> LabResult<Self> {
-        let occupancy = server.occupy(requirements.server).await;
-        let mut names_turn = None;
+        let requirements = Requirements::of(server.dialect(), case);
+        let _permit = server.occupy(requirements.server).await;
+        let mut _names_guard = None;
         if requirements.names {
-            names_turn = Some(server.names.clone().lock_owned().await);
+            _names_guard = Some(server.names.clone().lock_owned().await);
         }
-        let connection = LabConnection::open(&server.address).await?;
-        let (mut guard, mut connection) =
-            server.create_namespace(requirements.database, connection).await?;
-        if let Namespace::PostgresDatabase(_) = guard.namespace {
-            // The database was created through a connection outside of it.
+        let mut guard = server.create_namespace(requirements.database).await?;
+        let mut connection = LabConnection::open(&guard.address()).await?;
+        // The cleanup also ends the statements of this connection.
+        guard.connections.push(connection.pid);
+        run_all(&mut connection, &case.setup, "setup", &guard.prepared).await?;
+        if !guard.prepared.is_empty() {
+            // On MariaDB a connection with a prepared transaction can run nothing else.
             connection.close().await;
             connection = LabConnection::open(&guard.address()).await?;
+            guard.connections.push(connection.pid);
         }
-        // The cleanup also ends the statements of this connection.
-        guard.connections.push(connection.pid().await?);
-        let observer = Observer::new(connection, &guard);
+        if server.dialect() == Dialect::Postgres {
+            connection.query(settings::POSTGRES_SHORT_LOCK_TIMEOUT).await?;
+        }
+        let sessions = open_sessions(&mut guard, &case.sessions).await?;
+        let names = sessions.iter().map(|(name, session)| (session.pid, name.clone())).collect();
         Ok(Self {
-            server: server.clone(),
-            sessions: BTreeMap::new(),
-            last_waits: StdMutex::default(),
-            observer: Arc::new(Mutex::new(observer)),
-            teardown: Vec::new(),
+            sessions,
+            last_waits: SyncMutex::default(),
+            observer: Arc::new(Mutex::new(Observer::new(connection, &guard, names))),
+            teardown: case.teardown.clone(),
             guard,
-            occupancy,
-            _names_turn: names_turn,
+            _permit,
+            _names_guard,
         })
-    }
-
-    async fn open_sessions(
-        &mut self,
-        sessions: &BTreeMap<SessionName, Vec<SettingValue>>,
-    ) -> LabResult<()> {
-        let address = self.guard.address();
-        let mut opening = JoinSet::new();
-        for (name, settings) in sessions {
-            let (name, settings, address) = (name.clone(), settings.clone(), address.clone());
-            let prepared = self.guard.prepared.clone();
-            opening.spawn(
-                async move { (name, LabSession::open(&address, &settings, prepared).await) },
-            );
-        }
-        let mut result = Ok(());
-        while let Some(opened) = opening.join_next().await {
-            match opened {
-                Ok((name, Ok(session))) => {
-                    let mut observer = self.observer.lock().await;
-                    observer.sessions.names.insert(session.pid, name.clone());
-                    self.guard.connections.push(session.pid);
-                    self.sessions.insert(name, session);
-                }
-                Ok((name, Err(LabError(why)))) => {
-                    result = Err(LabError(format!("session {name}: {why}")));
-                }
-                Err(error) => result = Err(LabError(format!("a session failed: {error}"))),
-            }
-        }
-        result
-    }
-
-    /// Returns a URL of the namespace of the case.
-    pub(super) fn url(&self) -> String {
-        let Ok(mut url) = Url::parse(&self.server.url) else { return String::new() };
-        match &self.guard.namespace {
-            Namespace::PostgresSchema(name) => {
-                url.query_pairs_mut().append_pair("options[search_path]", name);
-            }
-            namespace => url.set_path(namespace.name()),
-        }
-        url.into()
-    }
-
-    fn last_waits(&self) -> MutexGuard<'_, LastWaits> {
-        self.last_waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the longest deadlock timeout of all sessions.
@@ -170,12 +100,13 @@ impl TestDatabase {
         F: Future<Output = LabResult<T>> + Send + 'static,
     {
         let observer = self.observer.clone();
-        let task = tokio::spawn(async move { query(observer.lock_owned().await).await });
+        let query = async move { query(observer.lock_owned().await).await };
+        let task = self.guard.server.in_use.spawn(query);
         task.await.map_err(|error| LabError(format!("a query to the server failed: {error}")))?
     }
 
     pub(super) fn begin(&self, session: &SessionName, sql: &str) -> Reply {
-        self.last_waits().forget(session);
+        self.last_waits.lock().forget(session);
         match self.session(session) {
             Ok(session) => session.begin(sql),
             Err(LabError(why)) => {
@@ -194,7 +125,7 @@ impl TestDatabase {
             Ok((waits, Instant::now() + observer.next_deadlock_check(timeout)))
         };
         let (waits, checked_at) = self.observe(query).await?;
-        let mut last_waits = self.last_waits();
+        let mut last_waits = self.last_waits.lock();
         last_waits.remember(&waits);
         last_waits.checked_at = Some(checked_at);
         Ok(waits)
@@ -210,9 +141,9 @@ impl TestDatabase {
             Ok(observer.deadlock(&chosen, &failure).await)
         };
         let reported = self.observe(query).await.ok().flatten();
-        let last_waits = self.last_waits();
+        let last_waits = self.last_waits.lock();
         let mut cycle = reported.or_else(|| last_waits.cycle(victim))?;
-        if self.server.dialect() == Dialect::Postgres {
+        if self.guard.server.dialect() == Dialect::Postgres {
             // The server reports which transaction a session waits for; a probe has seen which row, and in which mode.
             for edge in &mut cycle {
                 let seen = last_waits.wants(&edge.waiter, &edge.holder);
@@ -228,12 +159,12 @@ impl TestDatabase {
     }
 
     pub(super) fn next_deadlock_check(&self) -> Duration {
-        let checked_at = self.last_waits().checked_at;
+        let checked_at = self.last_waits.lock().checked_at;
         checked_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(Instant::now()))
     }
 
     pub(super) async fn cancel(&self, session: &SessionName) -> LabResult<()> {
-        let (dialect, session) = (self.server.dialect(), self.session(session)?);
+        let (dialect, session) = (self.guard.server.dialect(), self.session(session)?);
         session.expect_cancel();
         let started = Instant::now();
         while session.is_busy() {
@@ -259,7 +190,7 @@ impl TestDatabase {
 
     /// Ends all sessions, runs the teardown and removes the namespace. Returns notes for the record.
     pub(super) async fn close(mut self) -> LabResult<Vec<String>> {
-        let dialect = self.server.dialect();
+        let dialect = self.guard.server.dialect();
         let mut observer = self.observer.lock().await;
         let connection = &mut observer.connection;
         let mut ended = Ok(());
@@ -272,11 +203,7 @@ impl TestDatabase {
                 ended = Err(error);
             }
         }
-        let mut closing = JoinSet::new();
-        for (_, session) in std::mem::take(&mut self.sessions) {
-            closing.spawn(session.close());
-        }
-        closing.join_all().await;
+        join_all(std::mem::take(&mut self.sessions).into_values().map(LabSession::close)).await;
         if dialect == Dialect::Postgres {
             // If the server is gone, the statements below fail.
             _ = connection.try_query(settings::POSTGRES_NO_LOCK_TIMEOUT).await;
@@ -288,7 +215,7 @@ impl TestDatabase {
         let removed = match &self.guard.namespace {
             // A database is removed through a connection outside of it.
             database @ Namespace::PostgresDatabase(_) => {
-                database.remove(&mut *self.server.keeper.lock().await).await
+                database.remove(&mut *self.guard.server.control.lock().await).await
             }
             namespace => namespace.remove(connection).await,
         };
@@ -303,6 +230,24 @@ impl TestDatabase {
     }
 }
 
+async fn open_sessions(
+    guard: &mut NamespaceGuard,
+    settings: &BTreeMap<SessionName, Vec<SettingValue>>,
+) -> LabResult<BTreeMap<SessionName, LabSession>> {
+    let address = guard.address();
+    let opening = settings.iter().map(|(name, settings)| {
+        let open = LabSession::open(&address, settings, guard.prepared.clone());
+        async move { (name.clone(), open.await) }
+    });
+    let mut sessions = BTreeMap::new();
+    for (name, opened) in join_all(opening).await {
+        let session = opened.map_err(|LabError(why)| LabError(format!("session {name}: {why}")))?;
+        guard.connections.push(session.pid);
+        sessions.insert(name, session);
+    }
+    Ok(sessions)
+}
+
 /// Runs the statements of `setup:` or `teardown:`; an error names the statement that failed.
 async fn run_all(
     connection: &mut LabConnection,
@@ -310,18 +255,18 @@ async fn run_all(
     part: &str,
     prepared: &PreparedTransactions,
 ) -> LabResult<()> {
-    let driver = connection.dialect.driver();
+    let dialect = connection.dialect;
     for Statement { line, sql } in statements {
         let failed = |why: &str| {
             LabError(format!("line {line}: the {part} fails at `{}`: {why}", sql.trim()))
         };
-        if let Some(direction) = StatementWords::of(driver, sql).copy_direction() {
-            return Err(failed(copy_refusal(direction)));
+        if let Some(why) = copy_refusal(dialect, sql) {
+            return Err(failed(why));
         }
         let result = connection.results_within(SET_UP_LIMIT, sql).await;
         let result = result.map_err(|LabError(why)| failed(&why))?;
         result.map_err(|error| failed(&error_message(&error)))?;
-        prepared.record(driver, sql, None);
+        prepared.record(dialect.driver(), sql, None);
     }
     Ok(())
 }

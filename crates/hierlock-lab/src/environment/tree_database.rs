@@ -1,15 +1,16 @@
 //! Trees on servers. Their creation takes far longer than a case, so cases that only lock nodes reuse them.
 
-use super::requirements::Requirements;
-use super::test_database::TestDatabase;
+use super::connection::LabConnection;
+use super::namespace::NamespaceGuard;
 use super::{LabError, LabResult, TestServer};
 use crate::place::Place;
 use crate::scenario::{Action, Case};
 use hierlock::sql::{Provision, Strategy};
 use hierlock::{Hierarchy, Hierlock, Target};
+use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use url::Url;
+use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// The number of idle databases per shape: each has connections, and servers limit those.
 const MAX_IDLE_DATABASES: usize = 2;
@@ -23,7 +24,9 @@ pub(crate) struct TreeSpec {
 
 /// A database and a client for the tree in it.
 pub(super) struct TreeDatabase {
-    database: TestDatabase,
+    guard: NamespaceGuard,
+    /// While this is held, no case has the server to itself.
+    permit: Option<OwnedSemaphorePermit>,
     pub(super) locks: Hierlock,
     shape: TreeShape,
 }
@@ -40,23 +43,25 @@ impl TreeDatabases {
         spec: &TreeSpec,
         server: &Arc<TestServer>,
     ) -> LabResult<TreeDatabase> {
-        let idle = self.idle().get_mut(&(spec.place, spec.buckets)).and_then(Vec::pop);
-        let Some(database) = idle else { return TreeDatabase::create(server, spec).await };
+        let idle = self.0.lock().get_mut(&(spec.place, spec.buckets)).and_then(Vec::pop);
+        let Some(mut database) = idle else { return TreeDatabase::create(server, spec).await };
+        database.permit = server.occupy(false).await;
         if spec.place.strategy == Some(Strategy::PerId) {
-            spec.add_rows(&spec.url(&database.database)).await?;
+            spec.add_rows(&spec.url(&database.guard)).await?;
         }
         Ok(database)
     }
 
     /// Stores a database for the next case, or removes it.
-    pub(super) async fn put_back(&self, database: TreeDatabase) -> LabResult<()> {
+    pub(super) async fn put_back(&self, mut database: TreeDatabase) -> LabResult<()> {
         // Rows that were created on demand stay, so the next case would not start with the same state.
         let is_unchanged = database.locks.holders().is_empty()
             && database.shape.0.strategy != Some(Strategy::OnDemand);
         {
-            let mut all = self.idle();
+            let mut all = self.0.lock();
             let idle = all.entry(database.shape).or_default();
             if is_unchanged && idle.len() < MAX_IDLE_DATABASES {
+                database.permit = None;
                 idle.push(database);
                 return Ok(());
             }
@@ -64,36 +69,35 @@ impl TreeDatabases {
         database.remove().await
     }
 
-    pub(crate) async fn clear(&self) -> LabResult<()> {
-        let databases: Vec<TreeDatabase> =
-            self.idle().drain().flat_map(|(_, databases)| databases).collect();
-        let mut cleared = Ok(());
-        for database in databases {
-            cleared = cleared.and(database.remove().await);
+    pub(crate) async fn clear(&self) {
+        let databases = std::mem::take(&mut *self.0.lock());
+        for database in databases.into_values().flatten() {
+            // If this fails, the next run on that server removes the database.
+            _ = database.remove().await;
         }
-        cleared
-    }
-
-    fn idle(&self) -> MutexGuard<'_, HashMap<TreeShape, Vec<TreeDatabase>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl TreeDatabase {
-    pub(super) async fn create(server: &Arc<TestServer>, spec: &TreeSpec) -> LabResult<Self> {
-        // The sessions are guards of the client, so they need no connections of their own.
-        let database = TestDatabase::create(server, Requirements::of_tree(spec.place)).await?;
-        let (mut database, locks) = spec.provision(database).await?;
-        // Other cases may have the server to themselves while this database is idle.
-        database.occupancy = None;
-        Ok(Self { database, locks, shape: (spec.place, spec.buckets) })
+    async fn create(server: &Arc<TestServer>, spec: &TreeSpec) -> LabResult<Self> {
+        let permit = server.occupy(false).await;
+        // Advisory keys belong to the database.
+        let is_database = spec.place.strategy == Some(Strategy::Advisory);
+        let guard = server.create_namespace(is_database).await?;
+        let locks = spec.provision(&guard).await?;
+        Ok(Self { guard, permit, locks, shape: (spec.place, spec.buckets) })
     }
 
     pub(super) async fn remove(self) -> LabResult<()> {
-        let Self { database, locks, .. } = self;
+        let Self { mut guard, locks, .. } = self;
         // Its connections would block the removal.
         drop(locks);
-        database.close().await.map(|_| ())
+        let mut connection = LabConnection::open(&guard.server.address).await?;
+        let removed = guard.namespace.remove(&mut connection).await;
+        connection.close().await;
+        // If the removal failed, the drop of the guard tries again.
+        guard.is_removed = removed.is_ok();
+        removed
     }
 }
 
@@ -107,30 +111,15 @@ impl TreeSpec {
         Self { place: case.place, buckets: case.buckets, targets }
     }
 
-    /// Creates the rows of the nodes in a database; returns the database with a client.
-    pub(super) async fn provision(
-        &self,
-        database: TestDatabase,
-    ) -> LabResult<(TestDatabase, Hierlock)> {
-        let url = self.url(&database);
-        let connect = async {
-            self.add_rows(&url).await?;
-            Hierlock::connect(&url).await.map_err(tree_error)
-        };
-        match connect.await {
-            Ok(locks) => Ok((database, locks)),
-            Err(error) => {
-                // The first error is the one to report.
-                let _ = database.close().await;
-                Err(error)
-            }
-        }
+    /// Creates the rows of the nodes in a namespace, and connects a client to it.
+    pub(super) async fn provision(&self, guard: &NamespaceGuard) -> LabResult<Hierlock> {
+        let url = self.url(guard);
+        self.add_rows(&url).await?;
+        Hierlock::connect(&url).await.map_err(tree_error)
     }
 
-    fn url(&self, database: &TestDatabase) -> String {
-        let bare = database.url();
-        // The URL was parsed before.
-        let Ok(mut url) = Url::parse(&bare) else { return bare };
+    fn url(&self, guard: &NamespaceGuard) -> String {
+        let mut url = guard.url();
         if let Some(strategy) = self.place.strategy {
             url.query_pairs_mut().append_pair("strategy", strategy.name());
         }

@@ -6,19 +6,13 @@ use crate::record::Record;
 use crate::report::fixtures::{blocked, changed, done, name, place, record, row_of};
 
 /// Returns the lock for which B waits for A in the last step of a run, while A waits for `other`, if for anything.
-fn blocking_lock(
-    record: &Record,
-    incomplete: &[IncompleteLocks],
-    wants: &LockTarget,
-    other: Option<&LockTarget>,
-) -> BlockingLock {
+fn blocking_lock(record: &Record, wants: &LockTarget, other: Option<&LockTarget>) -> BlockingLock {
     let closing = record.steps.len() - 1;
     let mut edge = WaitEdge::new(name("B"), name("A"), Some(wants.clone()));
     edge.blocking.push(BlockingLock::new(wants.clone(), true));
     let back = other.map(|other| WaitEdge::new(name("A"), name("B"), Some(other.clone())));
     let mut cycle: Vec<WaitEdge> = [edge].into_iter().chain(back).collect();
-    let history = LockHistory { steps: &record.steps, incomplete };
-    history.complete(&mut cycle, closing, &[]);
+    LockHistory { steps: &record.steps }.complete(&mut cycle, closing, &[]);
     cycle[0].blocking.remove(0)
 }
 
@@ -41,7 +35,7 @@ fn a_lock_belongs_to_the_statement_that_took_it_last() {
         .step("A", "select", done())
         .locks(&held)
         .step("B", "update", done());
-    let lock = blocking_lock(&record, &[], &row, None);
+    let lock = blocking_lock(&record, &row, None);
     assert_eq!((lock.statement, lock.granted_in), (Some(2), Some(2)));
 }
 
@@ -57,7 +51,7 @@ fn a_lock_belongs_to_the_statement_that_waited_for_it() {
         .wakes(0, changed(1))
         .locks(&[("A", row.clone(), true)])
         .step("B", "update", done());
-    let lock = blocking_lock(&record, &[], &row, None);
+    let lock = blocking_lock(&record, &row, None);
     assert_eq!((lock.statement, lock.granted_in), (Some(0), Some(1)));
 }
 
@@ -74,7 +68,7 @@ fn a_written_row_belongs_to_its_only_writer_or_is_unknown() {
         let wait = blocked("A", &["C"], Some(other.clone()));
         let before = [("A", table.clone(), true), ("A", other.clone(), false)];
         let record = record.step("A", "update", wait).locks(&before).step("B", "insert", done());
-        let lock = blocking_lock(&record, &[], &row, Some(&other));
+        let lock = blocking_lock(&record, &row, Some(&other));
         assert_eq!(lock.statement, statement, "{lock:?}");
         let names_lines = lock.unknown.as_deref().map(|why| why.contains("lines 10, 12"));
         assert_eq!(names_lines, statement.is_none().then_some(true));
@@ -84,10 +78,10 @@ fn a_written_row_belongs_to_its_only_writer_or_is_unknown() {
 #[test]
 fn an_incomplete_lock_list_is_the_reason_for_an_unknown_statement() {
     let row = row_of("t", "1");
-    let record =
+    let mut record =
         empty_record().step("A", "update", changed(1)).locks(&[]).step("B", "update", done());
-    let incomplete = IncompleteLocks::from([(name("A"), "ten locks".to_owned())]);
-    let lock = blocking_lock(&record, &[incomplete], &row, None);
+    record.steps[0].incomplete_locks = [(name("A"), "ten locks".to_owned())].into();
+    let lock = blocking_lock(&record, &row, None);
     assert_eq!((lock.statement, lock.unknown.as_deref()), (None, Some("ten locks")));
 }
 

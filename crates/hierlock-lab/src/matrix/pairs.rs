@@ -41,9 +41,7 @@ pub(super) async fn run_place(
     let buckets = options.buckets.map_or_else(|| buckets_without_collision(&targets), Ok)?;
     let spec = TreeSpec { place, buckets, targets };
     let names = [holder(), requester()];
-    let (server, directory) = (lab.servers.get(&place.engine), lab.directory.path());
-    let mut environment =
-        CaseEnvironment::open_tree(&spec, names.iter(), server, None, directory).await?;
+    let mut environment = CaseEnvironment::open_tree(lab, &spec, names.iter()).await?;
     let name = format!("matrix/{}", options.tree);
     let scenario = Arc::new(Scenario { name, ..Scenario::default() });
     let mut boards = Vec::new();

@@ -21,7 +21,7 @@ mod settle;
 pub(crate) mod wait_graph;
 
 use crate::environment::{CaseEnvironment, LabError};
-use crate::lock_history::{IncompleteLocks, LockHistory};
+use crate::lock_history::LockHistory;
 use crate::observation::{Failure, FailureKind, Lock, Observation, SessionName, SessionWait};
 use crate::record::{Deadlock, Record, StepRecord, Verdict, WaitCycle, WaitEnd};
 use crate::scenario::{Action, Case, ExpectedOutcome, ScenarioStep};
@@ -53,7 +53,6 @@ pub(crate) async fn run_steps(
         unfinished: PendingSteps::new(),
         last: BTreeMap::new(),
         inspected: Vec::new(),
-        incomplete: Vec::new(),
         pair: None,
         unresolved: Vec::new(),
     };
@@ -86,8 +85,6 @@ struct CaseRun<'a> {
     last: BTreeMap<SessionName, usize>,
     /// The steps whose end was judged by a later line.
     inspected: Vec<usize>,
-    /// For each step, the sessions whose locks after it are not listed in full.
-    incomplete: Vec<IncompleteLocks>,
     pair: Option<DeadlockPair>,
     /// The waits in cycles that the server does not resolve.
     unresolved: Vec<SessionWait>,
@@ -102,7 +99,7 @@ impl CaseRun<'_> {
         let ScenarioStep { line, session: selector, .. } = step;
         let session =
             DeadlockPair::resolve(self.pair.as_ref(), selector).cloned().ok_or_else(|| {
-                format!("line {line}: there was no deadlock of two, so nobody is the {selector}")
+                format!("line {line}: there was no deadlock of two, so there is no {selector}")
             })?;
         let index = self.record.steps.len();
         let victims = match &step.action {
@@ -119,10 +116,12 @@ impl CaseRun<'_> {
             format!("line {}: {session} has done nothing that could be looked at", step.line)
         })?;
         self.inspected.push(last);
-        let locks = self.record.steps.last().and_then(|step| step.locks.clone());
-        let new = self.new_record(step, session);
-        self.record.steps.push(StepRecord { waits: self.current_waits(), locks, ..new });
-        self.incomplete.push(self.incomplete.last().cloned().unwrap_or_default());
+        let mut look = self.new_record(step, session);
+        if let Some(StepRecord { waits, locks, incomplete_locks, .. }) = self.record.steps.last() {
+            (look.waits, look.locks) = (waits.clone(), locks.clone());
+            look.incomplete_locks = incomplete_locks.clone();
+        }
+        self.record.steps.push(look);
         let mut victims = Vec::new();
         if ends_by_itself(step) && self.unfinished.contains_key(session) {
             victims = self.settle(step, session).await?;
@@ -150,7 +149,6 @@ impl CaseRun<'_> {
         }
         let index = self.record.steps.len();
         self.record.steps.push(self.new_record(step, session));
-        self.incomplete.push(IncompleteLocks::new());
         self.last.insert(session.clone(), index);
         let reply = self.environment.begin(session, &step.action);
         self.unfinished.insert(session.clone(), PendingStep { step: index, reply });
@@ -198,8 +196,7 @@ impl CaseRun<'_> {
         }
         record.waits = waits;
         if let Some(after) = after {
-            record.locks = Some(after.locks);
-            self.incomplete[index] = after.incomplete;
+            (record.locks, record.incomplete_locks) = (Some(after.locks), after.incomplete);
         }
         self.record_cycles(index, unresolved);
         if stuck.is_empty() { Ok(victims) } else { Err(self.cancel_stuck(step, stuck).await) }
@@ -232,7 +229,7 @@ impl CaseRun<'_> {
             let mut links = cycle_of(&wait.waiter, &unresolved).unwrap_or_default();
             recorded.extend(links.iter().map(|edge| edge.waiter.clone()));
             // The cycle still exists, so the locks after the step are those of the cycle.
-            self.history().complete(&mut links, step + 1, &[]);
+            LockHistory { steps: &self.record.steps }.complete(&mut links, step + 1, &[]);
             self.record.cycles.push(WaitCycle { step, links });
         }
         self.unresolved = unresolved;
@@ -249,7 +246,7 @@ impl CaseRun<'_> {
         let reported = self.environment.deadlock(victim, failure).await;
         let observed = || cycle_of(victim, seen).or_else(|| cycle_closed_by(victim, seen));
         let mut cycle = reported.or_else(observed).unwrap_or_default();
-        self.history().complete(&mut cycle, step, after);
+        LockHistory { steps: &self.record.steps }.complete(&mut cycle, step, after);
         let mut others = cycle.iter().map(|edge| &edge.waiter).filter(|name| *name != victim);
         let survivor = others.next().filter(|_| others.next().is_none()).cloned();
         self.pair = Some(DeadlockPair { victim: victim.clone(), survivor });
@@ -278,10 +275,6 @@ impl CaseRun<'_> {
         }
         let limit = self.case.limit;
         format!("line {}: within {limit:?} {}", step.line, sentences.join(", "))
-    }
-
-    fn history(&self) -> LockHistory<'_> {
-        LockHistory { steps: &self.record.steps, incomplete: &self.incomplete }
     }
 
     fn current_waits(&self) -> Vec<SessionWait> {

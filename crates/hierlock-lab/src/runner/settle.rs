@@ -85,7 +85,7 @@ pub(super) async fn settle(
             return Ok(settled);
         }
         if any_ended {
-            // A step that has ended may have released locks, so earlier probes are void.
+            // A step that has ended may have released locks, so earlier probes do not count.
             before = None;
             pause = probes.first;
             continue;

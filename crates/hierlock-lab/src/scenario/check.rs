@@ -3,11 +3,11 @@
 use super::case::{Action, Case, ScenarioStep};
 use super::diagnostic::{Diagnostics, ParseError, Position, nearest};
 use super::expectation::{ExpectedOutcome, SessionSelector};
-use super::file::{ExpectationTable, Scenario, StepTemplate};
+use super::file::{Axis, ExpectationTable, Scenario, StepTemplate};
 use super::guard::{CaseGuard, Dimension};
 use super::template::Template;
 use crate::group::distinct;
-use crate::text::listed;
+use crate::text::{find_word, listed};
 
 pub(super) fn check(scenario: &Scenario, cases: &[Case], diagnostics: &mut Diagnostics<'_>) {
     let mut checker = Checker { scenario, diagnostics };
@@ -54,10 +54,8 @@ impl<'c> Checker<'c, '_> {
             report("SQL", statement.position);
         }
         // Without any SQL, `check_isolation` reports the axis.
-        for axis in scenario.axes.iter().filter(|axis| axis.sets_isolation() && scenario.has_sql())
-        {
-            report("isolation level", Position { line: axis.line, column: 1 });
-        }
+        let axes = scenario.axes.iter().filter(|_| scenario.has_sql());
+        axes.filter_map(Axis::isolation).for_each(|position| report("isolation level", position));
         for setting in scenario.settings.iter().filter(|setting| setting.guard.fits(case)) {
             report("settings", setting.values.template.begin());
         }
@@ -141,11 +139,11 @@ impl<'c> Checker<'c, '_> {
                     format!("{name} does nothing in this scenario; its sessions are {known}")
                 }
                 _ if is_wait && name == step.session => {
-                    format!("this is a step of {name}, and nobody waits for itself")
+                    format!("this is a step of {name}, and a session cannot wait for itself")
                 }
                 _ => continue,
             };
-            let at = find(&template.fill(&case.variant), &name.to_string());
+            let at = find_word(&template.fill(&case.variant), &name.to_string()).unwrap_or(0);
             template.report(&case.variant, ParseError::new(at, message), self.diagnostics);
         }
     }
@@ -175,7 +173,7 @@ impl<'c> Checker<'c, '_> {
                 });
                 let hint = match near {
                     Some((line, other)) => format!("is `{{{other}}}` on line {line} meant?"),
-                    None => format!("write `{{{name}}}` where its values are to stand"),
+                    None => format!("write `{{{name}}}` where its values belong"),
                 };
                 self.diagnostics.report(*position, format!("`{name}` is not used; {hint}"));
             }
@@ -228,13 +226,9 @@ impl<'c> Checker<'c, '_> {
 
     /// `sessions: isolation …` would override the axis.
     fn check_isolation(&mut self) {
-        let Some(axis) = self.scenario.axes.iter().find(|axis| axis.sets_isolation()) else {
-            return;
-        };
+        let Some(axis) = self.scenario.axes.iter().find_map(Axis::isolation) else { return };
         if !self.scenario.has_sql() {
-            let name = axis.names.iter().position(|name| name == "isolation").unwrap_or(0);
-            let message = "isolation matters only to SQL, and there is none";
-            self.diagnostics.report(axis.positions[name], message);
+            self.diagnostics.report(axis, "isolation matters only to SQL, and there is none");
         }
         for setting in &self.scenario.settings {
             let template = &setting.values.template;
@@ -354,13 +348,4 @@ impl<'c> Checker<'c, '_> {
 
 fn values<'c>(dimension: &Dimension, cases: &[&'c Case]) -> Vec<&'c str> {
     distinct(cases.iter().filter_map(|case| dimension.value(case)))
-}
-
-fn find(text: &str, word: &str) -> usize {
-    let is_whole = |at: &usize| {
-        let before = text[..*at].chars().next_back();
-        let after = text[*at + word.len()..].chars().next();
-        !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
-    };
-    text.match_indices(word).map(|(at, _)| at).find(is_whole).unwrap_or(0)
 }

@@ -68,7 +68,6 @@ impl Scenario {
 /// `for each held, wanted: u1, u1/a1 | u1/a1, u1`: names, and sets with a value for each name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Axis {
-    pub(crate) line: usize,
     /// `isolation` sets the level of all sessions; other names replace `{name}` in the text.
     pub(crate) names: Vec<String>,
     pub(crate) positions: Vec<Position>,
@@ -76,8 +75,10 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    pub(crate) fn sets_isolation(&self) -> bool {
-        self.names.iter().any(|name| name == "isolation")
+    /// Returns the position of the name `isolation`, if the axis has it.
+    pub(crate) fn isolation(&self) -> Option<Position> {
+        let mut names = self.names.iter().zip(&self.positions);
+        names.find(|(name, _)| *name == "isolation").map(|(_, position)| *position)
     }
 }
 

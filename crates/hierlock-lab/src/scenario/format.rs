@@ -58,7 +58,7 @@ fn bodies(lines: &[SourceLine<'_>]) -> Vec<String> {
             LineKind::Comment if line.is_indented() && margin > 1 => {
                 let text = line.raw.trim_start();
                 let column = line.raw.chars().count() - text.chars().count() + 1;
-                format!("{}{text}", blanks(2 + column.saturating_sub(margin)))
+                format!("{}{text}", " ".repeat(2 + column.saturating_sub(margin)))
             }
             LineKind::Header(head) => {
                 margin = least_column(&lines[index + 1..]);
@@ -69,7 +69,7 @@ fn bodies(lines: &[SourceLine<'_>]) -> Vec<String> {
                 step(head)
             }
             LineKind::Indented(Block::Sql | Block::Prose, span) => {
-                format!("{}{}", blanks(2 + span.position.column - margin), span.text)
+                format!("{}{}", " ".repeat(2 + span.position.column - margin), span.text)
             }
             LineKind::Expect(expect) => {
                 if !ahead.iter().any(|(known, _)| *known == index) {
@@ -94,7 +94,7 @@ fn bodies(lines: &[SourceLine<'_>]) -> Vec<String> {
 }
 
 /// Returns the least column of the indented lines in the block that begins here.
-fn least_column(lines: &[SourceLine<'_>]) -> usize {
+pub(crate) fn least_column(lines: &[SourceLine<'_>]) -> usize {
     let columns = lines.iter().map_while(|line| match &line.kind {
         LineKind::Indented(Block::Sql | Block::Prose, span) => Some(Some(span.position.column)),
         LineKind::Blank | LineKind::Comment => Some(None),
@@ -188,7 +188,8 @@ pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let line = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths);
-        let padded = cells.map(|(cell, width)| format!("{cell}{}", blanks(width - cell.width())));
+        let padded =
+            cells.map(|(cell, width)| format!("{cell}{}", " ".repeat(width - cell.width())));
         join(padded, " | ").trim_end().to_owned()
     };
     rows.iter().map(line).collect()
@@ -198,9 +199,5 @@ pub(crate) fn aligned(rows: &[Vec<String>]) -> Vec<String> {
 pub(crate) fn with_comment(line: String, comment: Option<(&str, usize)>) -> String {
     let Some((comment, column)) = comment else { return line };
     let width = line.width();
-    format!("{line}{}{comment}", blanks((column - 1).max(width + 2) - width))
-}
-
-pub(crate) fn blanks(count: usize) -> String {
-    " ".repeat(count)
+    format!("{line}{}{comment}", " ".repeat((column - 1).max(width + 2) - width))
 }

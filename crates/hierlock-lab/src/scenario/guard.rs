@@ -29,15 +29,6 @@ impl Dimension {
         }
     }
 
-    /// Returns the kind of its values, for messages.
-    fn description(&self) -> String {
-        match self {
-            Self::Engine => "an engine".to_owned(),
-            Self::Strategy => "a strategy".to_owned(),
-            Self::Axis(name) => format!("a value of `{name}`"),
-        }
-    }
-
     /// Returns the value of a case; `None` if the case has no strategy.
     pub(crate) fn value<'c>(&self, case: &'c Case) -> Option<&'c str> {
         match self {
@@ -160,7 +151,7 @@ impl Vocabulary {
 
     pub(crate) fn guard(&self, span: SourceSpan<'_>) -> SpanResult<CaseGuard> {
         if span.text.is_empty() {
-            let message = "nothing stands in the brackets; name engines, strategies or values of \
+            let message = "the brackets are empty; name engines, strategies or values of \
                            an axis, or leave the brackets out";
             return Err((span.position, message.to_owned()));
         }
@@ -217,7 +208,9 @@ impl Vocabulary {
                 }
                 [] => {
                     let kind = match of {
-                        Some(dimension) => dimension.description(),
+                        Some(Dimension::Engine) => "an engine".to_owned(),
+                        Some(Dimension::Strategy) => "a strategy".to_owned(),
+                        Some(Dimension::Axis(name)) => format!("a value of `{name}`"),
                         None if self.dimensions.len() == 2 => "an engine or a strategy".to_owned(),
                         None => "an engine, a strategy or a value of an axis".to_owned(),
                     };

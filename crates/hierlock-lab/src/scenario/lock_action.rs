@@ -85,7 +85,7 @@ pub(crate) fn read(text: &str) -> Result<LockAction, ParseError> {
     };
     if !reader.is_over() {
         return reader
-            .fail(format!("`{verb}` stands alone; it is about all that the session holds"));
+            .fail(format!("`{verb}` takes no path; it applies to all that the session holds"));
     }
     Ok(action)
 }

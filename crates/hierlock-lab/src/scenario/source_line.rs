@@ -36,8 +36,6 @@ impl<'t> SourceSpan<'t> {
 
 #[derive(Clone, Debug)]
 pub(crate) struct SourceLine<'t> {
-    /// The line number, from 1.
-    pub(crate) number: usize,
     /// The text, without whitespace at its end.
     pub(crate) raw: &'t str,
     /// The comment at the end of the line, and the terminal column at which it begins.
@@ -145,17 +143,21 @@ fn source_line<'t>(
     };
     if content.is_empty() || is_comment {
         let kind = if is_comment { LineKind::Comment } else { LineKind::Blank };
-        return SourceLine { number, raw, comment: None, kind };
+        return SourceLine { raw, comment: None, kind };
     }
     if !is_indented {
         (*block, *open) = (Block::Nothing, OpenToken::Nothing);
     }
+    let whole = SourceSpan { text: raw, position: Position { line: number, column: 1 } };
     let begins_with_mark = *open == OpenToken::Nothing && content.starts_with(MARKS);
     let sql_at = match *block {
         Block::Sql => Some(0),
         Block::Statement if !begins_with_mark => Some(0),
         // The text before the statement of a step is not SQL.
-        _ if !is_indented => statement_at(raw),
+        _ if !is_indented => {
+            let statement = step_head(whole).filter(|head| !head.is_look());
+            statement.map(|head| raw.len() - head.rest.text.len())
+        }
         _ => None,
     };
     let end = match sql_at {
@@ -166,7 +168,6 @@ fn source_line<'t>(
     if sql_at.is_none() {
         *open = OpenToken::Nothing;
     }
-    let whole = SourceSpan { text: raw, position: Position { line: number, column: 1 } };
     let all = whole.part(0, &raw[..end]);
     let kind = match LineHead::expectation(all).filter(|_| begins_with_mark) {
         _ if !is_indented => unindented(all),
@@ -183,31 +184,23 @@ fn source_line<'t>(
         _ => {}
     }
     let comment = (end < raw.len()).then(|| (&raw[end..], raw[..end].width() + 1));
-    SourceLine { number, raw, comment, kind }
+    SourceLine { raw, comment, kind }
 }
 
-/// Returns the name before `>` or `<`, and that mark.
-fn step_head(line: &str) -> Option<(&str, char)> {
-    let name_end = line.find(|c: char| !c.is_alphanumeric() && c != '_').filter(|end| *end > 0)?;
-    let mark = line[name_end..].trim_start().chars().next()?;
-    matches!(mark, '>' | '<').then(|| (&line[..name_end], mark))
-}
-
-/// Returns the byte at which the statement of a step begins: after the `>` and the guard.
-fn statement_at(line: &str) -> Option<usize> {
-    step_head(line).filter(|(_, mark)| *mark == '>')?;
-    let mark = line.find('>')? + 1;
-    let rest = line[mark..].trim_start();
-    let close = closing_bracket(rest);
-    Some(close.map_or(mark, |close| line.len() - rest.len() + close + 1))
+/// Returns the parts of a step, if the line begins with a name and `>` or `<`.
+fn step_head(line: SourceSpan<'_>) -> Option<LineHead<'_>> {
+    let is_in_name = |c: char| c.is_alphanumeric() || c == '_';
+    let after_name = line.text.trim_start_matches(is_in_name);
+    let name = line.part(0, &line.text[..line.text.len() - after_name.len()]);
+    let mark = after_name.trim_start().chars().next().filter(|mark| matches!(mark, '>' | '<'))?;
+    let (guard, rest) = take_guard(line.after(line.text.find(mark)? + 1));
+    (!name.text.is_empty()).then_some(LineHead { name, mark, guard, rest })
 }
 
 /// Parses a line at the margin: a step, or a header.
 fn unindented(all: SourceSpan<'_>) -> LineKind<'_> {
-    if let Some((name, mark)) = step_head(all.text) {
-        let after = all.text.find(mark).unwrap_or(name.len()) + 1;
-        let (guard, rest) = take_guard(all.after(after));
-        return LineKind::Step(LineHead { name: all.part(0, name), mark, guard, rest });
+    if let Some(head) = step_head(all) {
+        return LineKind::Step(head);
     }
     let Some(first) = all.text.find(['[', ':']) else { return LineKind::Unknown(all) };
     let (guard, rest) = take_guard(all.after(first));

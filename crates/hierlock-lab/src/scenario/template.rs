@@ -1,7 +1,6 @@
 //! Texts of a scenario file with `{name}`s of axes, and their positions in the file.
 
 use super::diagnostic::{Diagnostics, ParseError, Position};
-use super::format::blanks;
 use super::source_line::SourceSpan;
 
 /// A combination of the values of all axes: names and values.
@@ -56,7 +55,7 @@ impl Template {
         if !self.lines.is_empty() {
             self.text.push('\n');
         }
-        self.text += &blanks(indent);
+        self.text += &" ".repeat(indent);
         self.lines.push((self.text.len(), span.position));
         self.text += span.text;
     }

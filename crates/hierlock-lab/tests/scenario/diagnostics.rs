@@ -79,13 +79,13 @@ A> select 1
     x.lab:12:9: `a` is not a session; its name begins with a capital and has letters and digits
       session a: autocommit off
               ^
-    x.lab:13:1: nothing stands below `setup:`; write its SQL there, indented
+    x.lab:13:1: `setup:` is empty; write its SQL below, indented
       setup [mysq]:
       ^
-    x.lab:14:1: nothing stands below `setup:`; write its SQL there, indented
+    x.lab:14:1: `setup:` is empty; write its SQL below, indented
       setup: select 1;
       ^
-    x.lab:14:8: what belongs to `setup:` stands on the lines below it, indented
+    x.lab:14:8: the text of `setup:` goes on the lines below it, indented
       setup: select 1;
              ^
     x.lab:15:9: the name of an axis begins with a letter and has letters, digits, `_` and `-`, as in `for each isolation: …` or `for each held, wanted: …`
@@ -179,7 +179,7 @@ A> select 1
     x.lab:5:10: the name of an axis begins with a letter and has letters, digits, `_` and `-`, as in `for each isolation: …` or `for each held, wanted: …`
       for each a b: 1 | 2
                ^
-    x.lab:6:17: an axis goes for all cases; leave the brackets out, and guard the steps instead
+    x.lab:6:17: an axis applies to all cases; leave the brackets out, and guard the steps instead
       for each level [mysql]: read comitted | serializable
                       ^
     "#);
@@ -213,7 +213,7 @@ for each b: 1|2|3|4|5|6|7|8|9|10|11|12
 for each c: 1|2|3|4|5|6|7|8|9|10|11|12
 A> select {a}, {b}, {c}
 "), @r#"
-    x.lab:3:1: that makes 5184 cases; 5000 is the most, so let less vary
+    x.lab:3:1: that makes 5184 cases; write axes that make at most 5000
       for each c: 1|2|3|4|5|6|7|8|9|10|11|12
       ^
     "#);
@@ -233,7 +233,7 @@ A> select 1
     x.lab:2:11: `postgress` is not an engine, a strategy or a value of an axis; did you mean `postgres`? There are mysql, mariadb, postgres, memory, file, striped, per-id, on-demand, advisory, read committed and serializable
       A> [mysql postgress] select 1
                 ^
-    x.lab:3:5: nothing stands in the brackets; name engines, strategies or values of an axis, or leave the brackets out
+    x.lab:3:5: the brackets are empty; name engines, strategies or values of an axis, or leave the brackets out
       A> [] select 1
           ^
     x.lab:4:4: this bracket is not closed; it is `A> [mysql mariadb] statement`
@@ -321,13 +321,13 @@ C> select 1
     x.lab:4:3: the statement is missing; it is `A> select 1`
       A>
         ^
-    x.lab:5:4: a look at what became of a step is written `B< = …`
+    x.lab:5:4: a second look at a step is written `B< = …`
       B> = done
          ^
     x.lab:6:4: `B<` only looks; it is `B< = done`, and a statement is `B> …`
       B< select 1
          ^
-    x.lab:7:1: what must be seen is indented by a blank, below its step
+    x.lab:7:1: an expectation is indented by a blank, below its step
       = done
       ^
     x.lab:9:17: this ' is not closed; a quote inside of quotes is written twice
@@ -402,7 +402,7 @@ A> lock u1
     x.lab:8:8: `try` never waits; with a time it is `lock within …`
       A> try within 5s u1
              ^
-    x.lab:9:12: `release` stands alone; it is about all that the session holds
+    x.lab:9:12: `release` takes no path; it applies to all that the session holds
       A> release u1
                  ^
     x.lab:11:15: `(` is not a session; it is a name that begins with a capital, `victim` or `survivor`

@@ -52,10 +52,10 @@ B> select 1
  = done or
  ! rows 2
 "), @r#"
-    x.lab:2:3: what must be seen is missing; it is `= done`, `= blocked by A`, `= rows 30` …
+    x.lab:2:3: the expectation is missing; it is `= done`, `= blocked by A`, `= rows 30` …
        =
         ^
-    x.lab:4:4: `doen` is not something to be seen; did you mean `done`? There are done, rows, no rows, changed, blocked, deadlock, timed out, refused, conflict and error
+    x.lab:4:4: `doen` is not an expectation; did you mean `done`? There are done, rows, no rows, changed, blocked, deadlock, timed out, refused, conflict and error
        = doen
          ^
     x.lab:6:8: the rows are missing; it is `rows 30`, `rows (1, 30) (2, 10)` or `no rows`
@@ -91,10 +91,10 @@ B> select 1
     x.lab:30:10: this quote is not closed; a quote inside of quotes is written twice
        = error 'dup
                ^
-    x.lab:32:9: `done` cannot stand here; after `done` comes nothing, `, in any order` or `or …`; rows go on lines below, each behind a `|`
+    x.lab:32:9: `done` cannot stand here; after `done` comes nothing, `, in any order` or `or …`; rows go on lines below, each after a `|`
        = done done
               ^
-    x.lab:34:4: `in any order` is said of rows; write them below, each behind a `|`
+    x.lab:34:4: `in any order` is about rows; write them below, each after a `|`
        = done, in any order
          ^
     x.lab:36:4: there are rows below this, so one of its alternatives must be `done` (and have no other rows)
@@ -112,7 +112,7 @@ B> select 1
     x.lab:43:8: a cell in quotes ends with its quote; a quote inside of quotes is written twice
        | 'a' b
              ^
-    x.lab:45:11: what must be seen is missing; there are done, rows, no rows, changed, blocked, deadlock, timed out, refused, conflict and error
+    x.lab:45:11: the expectation is missing; there are done, rows, no rows, changed, blocked, deadlock, timed out, refused, conflict and error
        = done or
                 ^
     "#);
@@ -165,10 +165,10 @@ A> select 1
     x.lab:12:33: this row has 3 cells, the table has 2 columns; write one for each
        : serializable | done | done | done
                                       ^
-    x.lab:13:19: the cell is empty; write what must be seen, `done` at least
+    x.lab:13:19: the cell is empty; write an expectation, at least `done`
        : serializable | | done
                         ^
-    x.lab:15:4: the table has no rows; each is ` : VALUE | what must be seen | …`
+    x.lab:15:4: the table has no rows; each is ` : VALUE | EXPECTATION | …`
        = by isolation | mysql | postgres
          ^
     x.lab:20:4: there is already a row for `read committed`
@@ -180,7 +180,7 @@ A> select 1
     x.lab:26:2: a step has a table or lines, and line 25 is one; put it into the cells
        = by isolation | mysql
        ^
-    x.lab:28:2: rows cannot stand below a table; write them in its cells, as in `rows 30 10`
+    x.lab:28:2: a table cannot have rows below it; write them in its cells, as in `rows 30 10`
        | 1
        ^
     "#);
@@ -232,7 +232,7 @@ A> select 1
     x.lab:8:1: this belongs to the header; put it before the first step
       engines: mysql
       ^
-    x.lab:11:1: this step stands behind `teardown:`, which comes before the first or after the last
+    x.lab:11:1: this step is after `teardown:`, which belongs before the first step or after the last
       A> select 2
       ^
     x.lab:14:1: `advice:` is the last thing in a file; put this before it
@@ -248,7 +248,7 @@ A> select 1
     x.lab:2:26: $$ is not closed
         create function f() as $$ begin; end;
                                ^
-    x.lab:3:1: nothing stands below `advice:`; write its prose there, indented
+    x.lab:3:1: `advice:` is empty; write its prose below, indented
       advice:
       ^
     "#);
@@ -346,7 +346,7 @@ B> select 1
     x.lab:2:15: C does nothing in this scenario; its sessions are A and B
        = blocked by C
                     ^
-    x.lab:4:21: this is a step of B, and nobody waits for itself
+    x.lab:4:21: this is a step of B, and a session cannot wait for itself
        = blocked by A and B
                           ^
     x.lab:6:19: D does nothing in this scenario; its sessions are A and B
@@ -365,7 +365,7 @@ A> select 1
     x.lab:2:4: a table begins on the line below
       A< = by engine | *
          ^
-    x.lab:2:6: the table has no rows; each is ` : VALUE | what must be seen | …`
+    x.lab:2:6: the table has no rows; each is ` : VALUE | EXPECTATION | …`
       A< = by engine | *
            ^
     x.lab:4:37: `{held}` is not the name of an axis

@@ -1,6 +1,7 @@
 //! How sessions and databases end: cancelled, closed, dropped, or with the server.
 
 use super::*;
+use crate::environment::namespace::Namespace;
 use hierlock_engine::{cell, number_cell};
 use hierlock_sandbox::Sandbox;
 use std::time::Instant;
@@ -35,7 +36,7 @@ async fn count_leftovers(server: &Arc<TestServer>) -> usize {
 }
 
 /// Returns the number of those connections that still exist.
-async fn count_connected(server: &Arc<TestServer>, ids: &[i64]) -> usize {
+pub(super) async fn count_connected(server: &Arc<TestServer>, ids: &[i64]) -> usize {
     let list = server.either(
         "select pid from pg_stat_activity",
         "select id from information_schema.processlist",
@@ -45,7 +46,7 @@ async fn count_connected(server: &Arc<TestServer>, ids: &[i64]) -> usize {
 }
 
 /// Waits until the condition holds: a server takes a moment to notice a closed connection.
-async fn wait_until(text: &str, mut condition: impl AsyncFnMut() -> bool) {
+pub(super) async fn wait_until(text: &str, mut condition: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !condition().await {
         assert!(begun.elapsed() < LONG, "timed out waiting until {text}");
@@ -114,8 +115,8 @@ async fn databases_of_a_dead_process_are_removed(server: Arc<TestServer>) {
     server.query(&format!("{make} {prefix}_0")).await;
     let db = open_numbers(&server).await;
     // Another process removes it, and leaves the databases of processes that still run.
-    let other = TestServer::connect(server.engine(), &server.url).await.unwrap();
-    let swept = other.sweep().await.unwrap();
+    let other = TestServer::connect(server.engine(), server.url.as_str()).await.unwrap();
+    let (swept, _) = Namespace::sweep(&mut *other.control.lock().await).await.unwrap();
     assert_eq!(swept, Vec::<String>::new(), "the connect did not remove all leftovers");
     let list =
         server.either("select 1 from pg_namespace where nspname like", "show databases like");
@@ -222,14 +223,17 @@ async fn a_database_that_cannot_be_removed_is_reported(server: Arc<TestServer>) 
     for sql in [make, "create table NAME.t (id int)", "begin", "select * from NAME.t"] {
         other.query(&sql.replace("NAME", &namespace)).await.unwrap();
     }
-    let later = TestServer::connect(engine, &server.url).await.unwrap();
-    let leftovers = later.leftovers();
+    let later = TestServer::connect(engine, server.url.as_str()).await.unwrap();
+    let leftovers = &later.leftovers;
     assert!(leftovers.iter().any(|message| message.contains(&namespace)), "{leftovers:?}");
     let db = open_numbers(&later).await;
     db.run_all("A", &[LOCK_ROW]).await;
     db.close().await.unwrap();
     other.query("rollback").await.unwrap();
-    let is_swept = async || later.sweep().await.is_ok() && later.leftovers().is_empty();
+    let is_swept = async || {
+        let swept = Namespace::sweep(&mut *later.control.lock().await).await;
+        swept.is_ok_and(|(_, left)| left.is_empty())
+    };
     wait_until("the leftovers are swept", is_swept).await;
 }
 

@@ -1,5 +1,6 @@
 //! Killed connections, notifications, and roles.
 
+use super::endings::{count_connected, wait_until};
 use super::*;
 
 on_all!(
@@ -12,7 +13,7 @@ on_all!(
 
 async fn a_killed_connection_is_reported_as_ended_by_the_server(db: &TestDatabase) {
     let id = db.sessions[&name("A")].pid;
-    let kill = hierlock_engine::sessions::terminate(db.server.dialect(), id);
+    let kill = hierlock_engine::sessions::terminate(db.guard.server.dialect(), id);
     db.run("B", &kill).await.unwrap();
     let failure = db.run("A", "select 1").await.unwrap_err();
     // MySQL and PostgreSQL may still send their own message.
@@ -54,9 +55,7 @@ async fn notifications_do_not_end_a_session(server: Arc<TestServer>) {
     db.run_all("A", &["select 1", "commit", "select 1"]).await;
     let ids = db.pids();
     db.close().await.unwrap();
-    let list = format!("select pid from pg_stat_activity where pid in ({})", join(ids, ", "));
-    let closed = async { while !server.query(&list).await.is_empty() {} };
-    tokio::time::timeout(LONG, closed).await.expect("sessions are left on the server");
+    wait_until("all are gone", async || count_connected(&server, &ids).await == 0).await;
 }
 
 /// The failure this prevents: other roles had no access to the schema: `relation "numbers" does not exist`.

@@ -71,7 +71,7 @@ async fn a_user_without_superuser_privileges_sees_waits(server: Arc<TestServer>)
         // Other tests that have the privilege switch the listing on again.
         server.query(hierlock_engine::introspection::DISABLE_LOCK_OUTPUT).await;
     }
-    let mut url = url::Url::parse(&server.url).unwrap();
+    let mut url = server.url.clone();
     url.set_username(&user).unwrap();
     if server.engine() != Engine::Postgres {
         url.set_path("");
@@ -80,7 +80,7 @@ async fn a_user_without_superuser_privileges_sees_waits(server: Arc<TestServer>)
     assert!(!plain.is_superuser().await);
     let db = open_numbers(&plain).await;
     db.run_all("A", &["begin", LOCK_ROW]).await;
-    for (session, blockers) in [("B", "A"), ("C", db.server.either("B", "A B"))] {
+    for (session, blockers) in [("B", "A"), ("C", db.guard.server.either("B", "A B"))] {
         let _reply = db.start(session, LOCK_ROW);
         let wait = db.blocked(session).await;
         assert_eq!(blocker_names(&wait), blockers, "{wait:?}");

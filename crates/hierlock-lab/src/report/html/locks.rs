@@ -39,7 +39,7 @@ impl<'a> LockGrid<'a> {
         let locks = recorded.iter().enumerate().flat_map(|(column, (index, _, locks))| {
             locks.iter().map(move |lock| (column, *index, lock))
         });
-        let history = LockHistory { steps: &record.steps, incomplete: &[] };
+        let history = LockHistory { steps: &record.steps };
         let rows = group_by(locks, |(.., lock)| (&lock.session, &lock.target));
         let rows = rows.into_iter().map(|((session, object), locks)| {
             let mut states = vec![LockState::None; recorded.len()];

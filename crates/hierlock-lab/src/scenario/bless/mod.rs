@@ -17,23 +17,16 @@ use crate::record::Record;
 use edit::Edits;
 use std::sync::Arc;
 
-/// The expectation of a step in one case, before and after blessing.
+/// The expectation of a step in one case, before and after blessing; `done` where the file has none.
 struct Revision<'c> {
     case: &'c Case,
-    /// `None` if the file has no expectation.
-    before: Option<Expectation>,
-    /// `None` if it still needs none.
-    now: Option<Expectation>,
+    before: Expectation,
+    now: Expectation,
 }
 
 impl Revision<'_> {
     fn is_new(&self) -> bool {
         self.now != self.before
-    }
-
-    /// Returns the new expectation; `done` if none is written.
-    fn expectation(&self) -> Expectation {
-        self.now.clone().unwrap_or_default()
     }
 }
 
@@ -86,8 +79,8 @@ fn revisions<'c>(step: &StepTemplate, cases: &'c [Case], records: &[&Record]) ->
         let runs: Vec<&Record> =
             records.iter().copied().filter(|record| record.belongs_to(case)).collect();
         let own = case.steps.iter().find(|own| own.line == step.line)?;
-        let now = outcome::expectation(case, own, &runs);
-        Some(Revision { case, before: own.expected.clone(), now })
+        let before = own.expected.clone().unwrap_or_default();
+        Some(Revision { case, now: outcome::expectation(case, own, &before, &runs), before })
     };
     cases.filter_map(revision).collect()
 }

@@ -15,27 +15,26 @@ use crate::scenario::expectation::{
 pub(super) fn expectation(
     case: &Case,
     step: &ScenarioStep,
+    before: &Expectation,
     runs: &[&Record],
-) -> Option<Expectation> {
-    let expected = step.expected.as_ref();
-    let before = expected.map(|expected| &expected.alternatives[..]).unwrap_or_default();
+) -> Expectation {
+    let alternatives = &before.alternatives;
     let (mut seen, mut agreed) = (Vec::new(), false);
     for record in runs {
         for (index, ran) in record.steps.iter().enumerate().filter(|(_, ran)| ran.line == step.line)
         {
-            if holds(record, index, ran, before) {
+            if holds(record, index, ran, alternatives) {
                 agreed = true;
             } else {
-                seen.extend(outcome(record, index, ran, before, has_limit(case, step)));
+                seen.extend(outcome(record, index, ran, alternatives, has_limit(case, step)));
             }
         }
     }
     if seen.is_empty() {
-        return expected.cloned();
+        return before.clone();
     }
-    let expected = expected.cloned().unwrap_or_default();
-    let still_valid = expected.alternatives.into_iter().filter(|_| agreed);
-    Some(Expectation { alternatives: distinct(still_valid.chain(seen)) })
+    let still_valid = alternatives.iter().filter(|_| agreed).cloned();
+    Expectation { alternatives: distinct(still_valid.chain(seen)) }
 }
 
 /// Returns whether the wait of a step has a limit that is shorter than the limit of the case.

@@ -48,9 +48,11 @@ pub(super) fn looks(
             return None;
         }
         let cases = cases.iter().filter(|case| step.guard.fits(case));
-        let revisions: Vec<Revision<'_>> = cases
-            .map(|case| Revision { case, before: None, now: state(case, records, session, after) })
-            .collect();
+        let revision = |case| {
+            let now = state(case, records, session, after).unwrap_or_default();
+            Revision { case, before: Expectation::default(), now }
+        };
+        let revisions: Vec<Revision<'_>> = cases.map(revision).collect();
         let mut lines = new_lines(&revisions, true);
         let guard = step.guard.to_string();
         let head = format!("{session}<{}{guard}", if guard.is_empty() { "" } else { " " });

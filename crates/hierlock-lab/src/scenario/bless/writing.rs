@@ -54,8 +54,8 @@ fn changes(step: &StepTemplate, revisions: &[Revision<'_>]) -> Option<Vec<Change
 
 /// Returns the expectation that all revisions share, if they do.
 fn common(revisions: &[&Revision<'_>]) -> Option<Expectation> {
-    let first = revisions.first()?.expectation();
-    revisions.iter().all(|revision| revision.expectation() == first).then_some(first)
+    let first = &revisions.first()?.now;
+    revisions.iter().all(|revision| revision.now == *first).then(|| first.clone())
 }
 
 /// Changes existing lines, and adds one for the cases that none of them fits.
@@ -143,7 +143,7 @@ fn grid(
 pub(super) fn new_lines(revisions: &[Revision<'_>], is_inline: bool) -> Vec<String> {
     let Some(by) = explaining_dimensions(revisions) else {
         // Even all dimensions do not explain the differences: every case expects one of the alternatives.
-        let all = revisions.iter().flat_map(|revision| revision.expectation().alternatives);
+        let all = revisions.iter().flat_map(|revision| revision.now.alternatives.clone());
         return lines("", &Expectation { alternatives: distinct(all) }, is_inline, true);
     };
     // By one axis, or by an axis and another dimension: a table, if every cell of it has a case.
@@ -151,7 +151,7 @@ pub(super) fn new_lines(revisions: &[Revision<'_>], is_inline: bool) -> Vec<Stri
         && by.len() <= 2
     {
         let across = by.iter().find(|dimension| *dimension != axis);
-        let cell = |revisions: &[&Revision<'_>]| Some(revisions.first()?.expectation().to_string());
+        let cell = |revisions: &[&Revision<'_>]| Some(revisions.first()?.now.to_string());
         if let Some(table) = grid(revisions, axis, across, cell) {
             return table;
         }
@@ -176,7 +176,7 @@ fn explaining_dimensions(revisions: &[Revision<'_>]) -> Option<Vec<Dimension>> {
         let explains = revisions.iter().enumerate().all(|(index, a)| {
             revisions[..index].iter().all(|b| {
                 some.iter().any(|dimension| dimension.value(a.case) != dimension.value(b.case))
-                    || a.expectation() == b.expectation()
+                    || a.now == b.now
             })
         });
         explains.then_some(some)
@@ -191,7 +191,7 @@ fn values<'c>(revisions: &[Revision<'c>], of: &Dimension) -> Option<Vec<&'c str>
 
 /// Writes a line for each expectation, the most common one last and without a guard.
 fn guarded_lines(revisions: &[Revision<'_>], by: &[Dimension], is_inline: bool) -> Vec<String> {
-    let mut groups = group_by(revisions, |revision| revision.expectation());
+    let mut groups = group_by(revisions, |revision| &revision.now);
     let most = groups.iter().enumerate().max_by_key(|(index, group)| (group.1.len(), *index));
     let (common, _) = groups.remove(most.map_or(0, |(index, _)| index));
     let mut written = Vec::new();
@@ -202,10 +202,10 @@ fn guarded_lines(revisions: &[Revision<'_>], by: &[Dimension], is_inline: bool) 
             let mut words: Vec<_> =
                 equal.into_iter().flat_map(|revision| guard(revision, &by[..1])).collect();
             words.extend(others);
-            written.extend(lines(&brackets(&words), &now, is_inline, false));
+            written.extend(lines(&brackets(&words), now, is_inline, false));
         }
     }
-    written.extend(lines("", &common, is_inline, alone));
+    written.extend(lines("", common, is_inline, alone));
     written
 }
 

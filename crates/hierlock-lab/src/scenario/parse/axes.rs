@@ -16,10 +16,9 @@ pub(super) fn read(lines: &[SourceLine<'_>], errors: &mut Diagnostics<'_>) -> Ve
         let Some(names) = names(head.name) else { continue };
         if let Some(guard) = head.guard {
             let hint = "leave the brackets out, and guard the steps instead";
-            errors.report(guard.position, format!("an axis goes for all cases; {hint}"));
+            errors.report(guard.position, format!("an axis applies to all cases; {hint}"));
         }
         let axis = Axis {
-            line: line.number,
             names: names.iter().map(|name| name.text.to_owned()).collect(),
             positions: names.iter().map(|name| name.position).collect(),
             value_sets: value_sets(&names, head.rest, errors),

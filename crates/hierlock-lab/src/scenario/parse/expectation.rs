@@ -73,7 +73,7 @@ fn continuation_hint(expected: &ExpectedOutcome) -> &'static str {
     match expected {
         ExpectedOutcome::Done { rows: None, changed: None } => {
             "after `done` comes nothing, `, in any order` or `or …`; rows go on lines below, each \
-             behind a `|`"
+             after a `|`"
         }
         ExpectedOutcome::Done { rows: Some(_), .. } => {
             "a row of several cells is written `(1, 30)`, and alternatives are separated by `or`"
@@ -161,13 +161,13 @@ fn wrong_word<T>(reader: Reader<'_>, is_first: bool) -> Result<T, ParseError> {
              cells is written `(1, 30)`)",
         ),
         "row" | "no" | "any" => {
-            reader.is_not("something to be seen; rows are `rows 30`, `rows (1, 30)` or `no rows`")
+            reader.is_not("an expectation; rows are `rows 30`, `rows (1, 30)` or `no rows`")
         }
         "timeout" | "timed" => reader.fail("a wait that ends by itself is `timed out`"),
         _ if reader.is_over() => {
-            reader.fail(format!("what must be seen is missing; {}", hint("", &WORDS)))
+            reader.fail(format!("the expectation is missing; {}", hint("", &WORDS)))
         }
-        word => reader.is_not(&format!("something to be seen; {}", hint(word, &WORDS))),
+        word => reader.is_not(&format!("an expectation; {}", hint(word, &WORDS))),
     }
 }
 
@@ -263,7 +263,7 @@ fn add_rows(expected: &mut Expectation, block: Vec<Vec<ExpectedCell>>) -> Result
     }
     match open.as_mut_slice() {
         [Some(_), ..] if block.is_empty() => {
-            Err("`in any order` is said of rows; write them below, each behind a `|`")
+            Err("`in any order` is about rows; write them below, each after a `|`")
         }
         _ if block.is_empty() => Ok(()),
         [rows] => {

@@ -5,7 +5,7 @@ use crate::observation::SessionName;
 use crate::place::Engine;
 use crate::scenario::diagnostic::{ParseError, Position, nearest, unknown};
 use crate::scenario::file::{GuardedValue, Scenario, Setting};
-use crate::scenario::format::blanks;
+use crate::scenario::format::least_column;
 use crate::scenario::reader::duration;
 use crate::scenario::scan::with_single_blanks;
 use crate::scenario::settings;
@@ -33,9 +33,9 @@ const HEADERS: [(&str, Rule, &str); 12] = [
     ("sessions", Rule::Guarded, MISSING_SETTINGS),
     ("session A", Rule::Guarded, MISSING_SETTINGS),
     ("for each NAME", Rule::Guarded, "the values are missing; they are separated by `|`"),
-    ("setup", Rule::Guarded, "nothing stands below `setup:`; write its SQL there, indented"),
-    ("teardown", Rule::Guarded, "nothing stands below `teardown:`; write its SQL there, indented"),
-    ("advice", Rule::Once, "nothing stands below `advice:`; write its prose there, indented"),
+    ("setup", Rule::Guarded, "`setup:` is empty; write its SQL below, indented"),
+    ("teardown", Rule::Guarded, "`teardown:` is empty; write its SQL below, indented"),
+    ("advice", Rule::Once, "`advice:` is empty; write its prose below, indented"),
 ];
 
 const MISSING_SETTINGS: &str =
@@ -71,8 +71,8 @@ impl Parser<'_, '_> {
         }
         if matches!(name, "setup" | "teardown" | "advice") {
             if !value.text.is_empty() {
-                let message = "stands on the lines below it, indented";
-                self.report(value.position, format!("what belongs to `{name}:` {message}"));
+                let place = "goes on the lines below it, indented";
+                self.report(value.position, format!("the text of `{name}:` {place}"));
             }
             if below.is_empty() {
                 self.report(key.position, missing);
@@ -206,14 +206,10 @@ fn unknown_key(key: &str, words: &[&str]) -> String {
 
 /// Returns the lines of a block of prose, without their common indentation; blank lines stay.
 fn prose(below: &[SourceLine<'_>]) -> String {
-    let column = |line: &SourceLine<'_>| match &line.kind {
-        LineKind::Indented(Block::Prose, span) => Some(span.position.column),
-        _ => None,
-    };
-    let margin = below.iter().filter_map(column).min().unwrap_or(1);
+    let margin = least_column(below);
     let lines = below.iter().filter_map(|line| match &line.kind {
         LineKind::Indented(Block::Prose, span) => {
-            Some(format!("{}{}", blanks(span.position.column - margin), span.text))
+            Some(format!("{}{}", " ".repeat(span.position.column - margin), span.text))
         }
         LineKind::Blank => Some(String::new()),
         _ => None,

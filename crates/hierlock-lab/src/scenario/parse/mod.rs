@@ -67,9 +67,10 @@ impl Scenario {
         if diagnostics.found.is_empty() {
             let count = variant_count(&scenario.axes).saturating_mul(scenario.places().len());
             if count > MAX_CASES {
-                let line = scenario.axes.last().map_or(1, |axis| axis.line);
+                let names = scenario.axes.last().and_then(|axis| axis.positions.first());
+                let line = names.map_or(1, |position| position.line);
                 let message =
-                    format!("that makes {count} cases; {MAX_CASES} is the most, so let less vary");
+                    format!("that makes {count} cases; write axes that make at most {MAX_CASES}");
                 diagnostics.report(Position { line, column: 1 }, message);
             } else {
                 check(&scenario, &scenario.cases(), &mut diagnostics);
@@ -172,7 +173,7 @@ impl Parser<'_, '_> {
             (_, FilePart::Advice) => "`advice:` is the last thing in a file; put this before it",
             (FilePart::Header, _) => "this belongs to the header; put it before the first step",
             _ => {
-                "this step stands behind `teardown:`, which comes before the first or after the last"
+                "this step is after `teardown:`, which belongs before the first step or after the last"
             }
         };
         self.report(position, message);
@@ -217,7 +218,7 @@ impl Parser<'_, '_> {
     fn unknown(&mut self, span: SourceSpan<'_>) {
         let first = span.text.split_whitespace().next().unwrap_or_default();
         let message = if span.text.starts_with(MARKS) {
-            "what must be seen is indented by a blank, below its step".to_owned()
+            "an expectation is indented by a blank, below its step".to_owned()
         } else if SessionSelector::named(first).is_some() {
             format!("a step is written `{first}> statement`, a second look `{first}< = done`")
         } else if span.text.contains('[') && !span.text.contains(']') {

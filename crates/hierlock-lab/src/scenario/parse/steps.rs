@@ -5,25 +5,9 @@ use crate::scenario::case::Action;
 use crate::scenario::diagnostic::{ParseError, nearest};
 use crate::scenario::expectation::{Expectation, SessionSelector};
 use crate::scenario::file::{ExpectationTable, GuardedValue, StepTemplate};
-use crate::scenario::guard::CaseGuard;
 use crate::scenario::lock_action::{self, is_lock_step};
 use crate::scenario::source_line::{Block, LineHead, LineKind, SourceLine, SourceSpan};
 use crate::scenario::template::{Template, TemplateValue};
-
-/// An expectation whose rows are not known yet: the line with the mark, its guard, and the text so far.
-struct OpenExpectation<'t> {
-    line: LineHead<'t>,
-    guard: CaseGuard,
-    template: Template,
-}
-
-/// The owner of the next `|` lines.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum RowsBelow {
-    Nothing,
-    Expectation,
-    Table,
-}
 
 impl Parser<'_, '_> {
     /// Reads a step with all lines below it.
@@ -129,7 +113,7 @@ impl Parser<'_, '_> {
         } else if template.text.starts_with('[') {
             "this bracket is not closed; it is `A> [mysql mariadb] statement`".to_owned()
         } else if head.rest.text.starts_with('=') {
-            format!("a look at what became of a step is written `{session}< = …`")
+            format!("a second look at a step is written `{session}< = …`")
         } else if is_lock_step(&template.text) {
             return Some(self.read(template, |text| {
                 lock_action::read(text).map(|action| Action::Lock(action, text.to_owned()))
@@ -150,71 +134,61 @@ impl Parser<'_, '_> {
     ) -> (Vec<GuardedValue<Expectation>>, Option<ExpectationTable>, Vec<GuardedValue<Expectation>>)
     {
         let (mut expectations, mut found_table, mut anomalies) = (Vec::new(), None, Vec::new());
-        let mut open: Vec<OpenExpectation<'_>> = Vec::new();
-        let mut last = RowsBelow::Nothing;
+        let mut is_below_table = false;
         let mut rest = expects;
-        while let Some((expect, after)) = rest.split_first() {
-            rest = after;
-            match expect.mark {
-                '=' if expect.is_table() => {
-                    let rows = after.iter().position(|e| e.mark != ':').unwrap_or(after.len());
-                    rest = &after[rows..];
-                    self.check_alone(found_table.as_ref(), &open, expect);
-                    last = RowsBelow::Table;
-                    let table = self.table(expect, &after[..rows]);
+        while let Some((head, after)) = rest.split_first() {
+            let row_mark = if head.is_table() { ':' } else { '|' };
+            let rows = after.iter().position(|line| line.mark != row_mark).unwrap_or(after.len());
+            let (rows, others) = after.split_at(rows);
+            rest = others;
+            match head.mark {
+                '=' if head.is_table() => {
+                    is_below_table = true;
+                    self.check_alone(found_table.as_ref(), &expectations, head);
+                    let table = self.table(head, rows);
                     if let Some((table, cells)) = table.filter(|_| found_table.is_none()) {
-                        found_table = Some(table);
-                        expectations = cells;
+                        (found_table, expectations) = (Some(table), cells);
                     }
                 }
-                '=' | '!' if !self.check_text(expect, after) => last = RowsBelow::Nothing,
-                '=' | '!' => {
-                    self.check_alone(found_table.as_ref(), &open, expect);
-                    let guard = self.guard(expect.guard);
-                    let template = expect.rest.into();
-                    open.push(OpenExpectation { line: *expect, guard, template });
-                    last = RowsBelow::Expectation;
-                }
-                '|' if last == RowsBelow::Table => {
+                '|' if is_below_table => {
                     let hint = "write them in its cells, as in `rows 30 10`";
-                    let message = format!("rows cannot stand below a table; {hint}");
-                    self.report(expect.name.position, message);
+                    let message = format!("a table cannot have rows below it; {hint}");
+                    self.report(head.name.position, message);
                 }
-                '|' => {
-                    if last == RowsBelow::Nothing {
-                        // Rows alone mean `= done` with these rows.
-                        let words = SourceSpan { text: "", ..expect.rest };
-                        let guard = CaseGuard::default();
-                        open.push(OpenExpectation { line: *expect, guard, template: words.into() });
-                        last = RowsBelow::Expectation;
-                    }
-                    if let Some(above) = open.last_mut() {
-                        above.template.push(expect.rest, 0);
-                    }
+                ':' => {
+                    let hint = "its head goes above it: ` = by isolation | mysql | postgres`";
+                    let message = format!("a `:` line is a row of a table; {hint}");
+                    self.report(head.name.position, message);
                 }
-                _ => {
-                    let head = "its head goes above it: ` = by isolation | mysql | postgres`";
-                    let message = format!("a `:` line is a row of a table; {head}");
-                    self.report(expect.name.position, message);
+                mark => {
+                    is_below_table = false;
+                    // Rows alone mean `= done` with these rows.
+                    let has_words = mark != '|' && self.check_text(head, rows);
+                    if has_words {
+                        self.check_alone(found_table.as_ref(), &expectations, head);
+                    }
+                    let words = if has_words { head.rest.text } else { "" };
+                    let mut template = Template::from(SourceSpan { text: words, ..head.rest });
+                    for row in (mark == '|').then_some(head).into_iter().chain(rows) {
+                        template.push(row.rest, 0);
+                    }
+                    let guard = self.guard(head.guard);
+                    let value = self.read(template, expectation::read);
+                    let into = if mark == '!' { &mut anomalies } else { &mut expectations };
+                    into.push(GuardedValue { position: head.name.position, guard, value });
                 }
             }
-        }
-        for OpenExpectation { line, guard, template } in open {
-            let value = self.read(template, expectation::read);
-            let into = if line.mark == '!' { &mut anomalies } else { &mut expectations };
-            into.push(GuardedValue { position: line.name.position, guard, value });
         }
         (expectations, found_table, anomalies)
     }
 
     /// Returns whether there is text after the mark; reports it if not.
-    fn check_text(&mut self, expect: &LineHead<'_>, after: &[LineHead<'_>]) -> bool {
-        let rows_follow = after.first().is_some_and(|next| next.mark == '|');
+    fn check_text(&mut self, expect: &LineHead<'_>, rows: &[LineHead<'_>]) -> bool {
         let message = match expect.rest.text {
-            "" if rows_follow => {
-                "what must be seen is missing; with rows below it is `= done`, or leave the line out"
+            "" if !rows.is_empty() => {
+                "the expectation is missing; with rows below it is `= done`, or leave the line out"
             }
-            "" => "what must be seen is missing; it is `= done`, `= blocked by A`, `= rows 30` …",
+            "" => "the expectation is missing; it is `= done`, `= blocked by A`, `= rows 30` …",
             text if text.starts_with('[') => {
                 "this bracket is not closed; it is ` = [mysql mariadb] done`"
             }
@@ -228,19 +202,18 @@ impl Parser<'_, '_> {
     fn check_alone(
         &mut self,
         table: Option<&ExpectationTable>,
-        open: &[OpenExpectation<'_>],
+        lines: &[GuardedValue<Expectation>],
         expect: &LineHead<'_>,
     ) {
-        let line = open.iter().find(|open| open.line.mark != '!');
-        let message = match (table, line) {
+        let message = match (table, lines.first()) {
             _ if expect.mark == '!' => return,
             (Some(table), _) if expect.is_table() => {
                 format!("the step already has a table, on line {}", table.position.line)
             }
             (Some(_), _) => "the step already has a table; put this into its cells".to_owned(),
-            (None, Some(open)) if expect.is_table() => format!(
+            (None, Some(first)) if expect.is_table() => format!(
                 "a step has a table or lines, and line {} is one; put it into the cells",
-                open.line.name.position.line
+                first.position.line
             ),
             _ => return,
         };

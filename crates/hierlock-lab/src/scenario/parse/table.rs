@@ -25,7 +25,7 @@ impl Parser<'_, '_> {
         let (lines, position) = (vec![head.name.position.line], head.rest.position);
         let mut table = ExpectationTable { lines, position, by, across, columns, rows: Vec::new() };
         if rows.is_empty() {
-            let message = "the table has no rows; each is ` : VALUE | what must be seen | …`";
+            let message = "the table has no rows; each is ` : VALUE | EXPECTATION | …`";
             self.report(position, message);
         }
         let errors = self.diagnostics.found.len();
@@ -116,7 +116,7 @@ impl Parser<'_, '_> {
         let mut expectations = Vec::new();
         for cell in cells {
             if cell.text.is_empty() {
-                let message = "the cell is empty; write what must be seen, `done` at least";
+                let message = "the cell is empty; write an expectation, at least `done`";
                 self.report(cell.position, message);
             }
             let value = self.read((*cell).into(), expectation::read);
