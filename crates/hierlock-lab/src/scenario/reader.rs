@@ -95,9 +95,9 @@ impl<'t> Reader<'t> {
     }
 
     /// Returns the next word or character, for a message.
-    pub(crate) fn found(&self) -> String {
+    fn found(&self) -> String {
         match (self.peek(), self.rest().chars().next()) {
-            (_, None) => "nothing".to_owned(),
+            (_, None) => "end of line".to_owned(),
             ("", Some(c)) => format!("`{c}`"),
             (word, _) => format!("`{word}`"),
         }
@@ -105,11 +105,14 @@ impl<'t> Reader<'t> {
 
     /// Fails at this position because the next word is not allowed; `hint` says what is.
     pub(crate) fn unexpected<T>(&self, hint: &str) -> Result<T, ParseError> {
-        self.fail(format!("{} cannot stand here; {hint}", self.found()))
+        self.fail(format!("unexpected {}; {hint}", self.found()))
     }
 
     /// Fails at this position because something else was expected.
     pub(crate) fn is_not<T>(&self, expected: &str) -> Result<T, ParseError> {
+        if self.is_over() {
+            return self.fail(format!("expected {expected}"));
+        }
         self.fail(format!("{} is not {expected}", self.found()))
     }
 

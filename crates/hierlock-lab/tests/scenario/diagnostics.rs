@@ -390,7 +390,7 @@ A> lock u1
     x.lab:4:9: `u1//r1` is not a path: the ID at level 1 has 0 bytes; an ID has 1 to 255 bytes of UTF-8
       A> lock u1//r1
               ^
-    x.lab:5:11: `,` cannot stand here; paths are separated by blanks
+    x.lab:5:11: unexpected `,`; paths are separated by blanks
       A> lock u1, u2
                 ^
     x.lab:6:9: this quote is not closed; a quote inside of quotes is written twice

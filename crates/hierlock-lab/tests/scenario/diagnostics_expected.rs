@@ -67,7 +67,7 @@ B> select 1
     x.lab:10:16: this row has 1 cell, the first has 2; all rows have the same
        = rows (1, 2) 3
                      ^
-    x.lab:12:12: `2` cannot stand here; after a comma comes `rows …`, `changed 1` or `in any order` (and a row of several cells is written `(1, 30)`)
+    x.lab:12:12: unexpected `2`; after a comma comes `rows …`, `changed 1` or `in any order` (and a row of several cells is written `(1, 30)`)
        = rows 1, 2
                  ^
     x.lab:14:12: `many` is not a number; it is `changed 1`
@@ -79,7 +79,7 @@ B> select 1
     x.lab:20:15: `gapp` is not a kind of lock; did you mean `gap`? There are row, gap, table, metadata, advisory, transaction, node and other
        = blocked on gapp
                     ^
-    x.lab:24:13: `A` cannot stand here; it is `deadlock` (of this session), or `deadlock, A or B` where the engine chooses
+    x.lab:24:13: unexpected `A`; it is `deadlock` (of this session), or `deadlock, A or B` where the engine chooses
        = deadlock A or B
                   ^
     x.lab:26:4: a wait that ends by itself is `timed out`
@@ -91,7 +91,7 @@ B> select 1
     x.lab:30:10: this quote is not closed; a quote inside of quotes is written twice
        = error 'dup
                ^
-    x.lab:32:9: `done` cannot stand here; after `done` comes nothing, `, in any order` or `or …`; rows go on lines below, each after a `|`
+    x.lab:32:9: unexpected `done`; after `done` comes nothing, `, in any order` or `or …`; rows go on lines below, each after a `|`
        = done done
               ^
     x.lab:34:4: `in any order` is about rows; write them below, each after a `|`
