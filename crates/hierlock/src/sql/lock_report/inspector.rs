@@ -11,7 +11,7 @@ use hierlock_engine::introspection::{
     SessionLock, list_sessions,
 };
 use hierlock_engine::{
-    CellRow, ErrorClass, ServerAddress, ServerError, Session, SessionRef, cell, error_message,
+    CellRow, ErrorClass, ServerAddress, ServerError, Session, cell, error_message,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
@@ -138,16 +138,17 @@ impl LockInspector {
         if dialect == Dialect::Postgres {
             // The reason suggests creating an extension, but an inspector changes nothing on the server.
             locks.incomplete.clear();
-            let (sessions, waits) = (&sessions.sessions, waits.as_deref().unwrap_or_default());
-            let rows = RowReader { tables: &lock_tables, nodes: &self.nodes, sessions, waits };
-            locks.locks.extend(rows.read(session, &mut snapshot).await?);
+            let (listed, waits) = (&sessions.sessions, waits.as_deref().unwrap_or_default());
+            let rows = self.read_row_locks(&lock_tables, listed, waits, &mut snapshot).await?;
+            locks.locks.extend(rows);
             let prepared =
                 "SELECT gid, owner::text, database::text, prepared::text FROM pg_prepared_xacts";
             let transaction = |row: &CellRow| {
                 let [name, owner, database, since] = [0, 1, 2, 3].map(|n| cell(row, n).to_owned());
                 PreparedTransaction { name, owner, database, since }
             };
-            snapshot.prepared = session.cells(prepared).await?.iter().map(transaction).collect();
+            let rows = self.session.as_ref().cells(prepared).await?;
+            snapshot.prepared = rows.iter().map(transaction).collect();
         }
         snapshot.taken = SystemTime::now();
         snapshot.assemble(sessions.sessions, waits.unwrap_or_default(), locks, lock_tables.tables);
@@ -162,39 +163,31 @@ impl LockInspector {
         snapshot.missing.dedup();
         Ok(snapshot)
     }
-}
 
-/// Reads the holders of row locks on PostgreSQL.
-struct RowReader<'a> {
-    tables: &'a LockTables,
-    nodes: &'a BTreeSet<Target>,
-    sessions: &'a [SessionInfo],
-    waits: &'a [LockWait],
-}
-
-impl RowReader<'_> {
-    /// Reads the rows of paths in session labels, and the rows that sessions wait for. Fails only if the connection does; other
-    /// errors are noted in the snapshot.
-    async fn read(
-        &self,
-        session: &mut SessionRef<'_>,
+    /// Returns the row locks on PostgreSQL: those on the rows of paths in session labels, and on the rows that sessions wait
+    /// for. Fails only if the connection does; other errors are noted in the snapshot.
+    async fn read_row_locks(
+        &mut self,
+        tables: &LockTables,
+        sessions: &[SessionInfo],
+        waits: &[LockWait],
         snapshot: &mut LockSnapshot,
     ) -> Result<Vec<SessionLock>, sqlx::Error> {
-        let Some(database) = self.tables.database.as_deref() else { return Ok(Vec::new()) };
+        let Some(database) = tables.database.as_deref() else { return Ok(Vec::new()) };
         let is_here = |info: &&SessionInfo| info.database.as_deref() == Some(database);
         let label = |info: &SessionInfo| {
             Some((info.pid, info.label.as_deref().and_then(SessionLabel::parse)?))
         };
         let labels: BTreeMap<i64, SessionLabel> =
-            self.sessions.iter().filter(is_here).filter_map(label).collect();
+            sessions.iter().filter(is_here).filter_map(label).collect();
         let mut nodes: BTreeSet<Target> = labels.values().flat_map(SessionLabel::nodes).collect();
         nodes.extend(self.nodes.iter().cloned());
-        let wanted = self.waits.iter().filter_map(|wait| wait.wanted.as_ref());
+        let wanted = waits.iter().filter_map(|wait| wait.wanted.as_ref());
         let wanted: Vec<LockSlot> = wanted
-            .filter_map(|target| LockSlot::locked_by(target, Some(database), &self.tables.tables))
+            .filter_map(|target| LockSlot::locked_by(target, Some(database), &tables.tables))
             .collect();
         let mut locks = Vec::new();
-        for table in self.tables.row_tables() {
+        for table in tables.row_tables() {
             let query = RowQuery::new(table, &nodes, &wanted);
             let name = table.scheme.rows_table();
             if query.is_cut {
@@ -203,7 +196,7 @@ impl RowReader<'_> {
                 ));
             }
             let Some(sql) = query.sql() else { continue };
-            match session.cells(&sql).await {
+            match self.session.as_ref().cells(&sql).await {
                 Ok(answer) => locks.extend(query.locks(&answer, &labels)),
                 Err(error) => {
                     let class = ErrorClass::of(&error);

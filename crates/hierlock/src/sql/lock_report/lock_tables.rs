@@ -4,8 +4,7 @@ use crate::Hierarchy;
 use crate::sql::scheme::{DEFAULT_SPACE, KEY_VERSION, META_TABLE};
 use crate::sql::{Agreement, Dialect, Scheme, Strategy};
 use hierlock_engine::sessions::current_database;
-use hierlock_engine::{CellRow, ErrorClass, SessionRef, cell, error_message};
-use std::collections::HashMap;
+use hierlock_engine::{ErrorClass, SessionRef, cell, error_message};
 
 /// A lock table, or the advisory keys of a database. Its scheme has default levels, which do not matter for slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,12 +95,12 @@ impl LockTables {
             names.join(", ")
         );
         let rows = session.cells(&sql).await?;
-        let found: HashMap<&str, &CellRow> = rows.iter().map(|row| (cell(row, 0), row)).collect();
         self.tables.retain_mut(|table| {
             if !table.has_rows() {
                 return true;
             }
-            let Some(row) = found.get(table.scheme.rows_table()) else { return false };
+            let name = table.scheme.rows_table();
+            let Some(row) = rows.iter().find(|row| cell(row, 0) == name) else { return false };
             table.schema = cell(row, 1).to_owned();
             table.oid = cell(row, 2).parse().ok();
             true

@@ -331,12 +331,12 @@ impl ReportedLock {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::PathRelation;
     use super::*;
     use crate::sql::Scheme;
 
-    fn info(pid: i64, label: &str) -> SessionInfo {
+    pub(in super::super) fn info(pid: i64, label: &str) -> SessionInfo {
         let database = Some("app".to_owned());
         SessionInfo { pid, database, label: Some(label.to_owned()), ..SessionInfo::default() }
     }
