@@ -3,6 +3,7 @@
 
 use super::acquire_error::Result;
 use super::outage::Outage;
+use super::session_label::LabelLimit;
 use super::wait::{WatchEnd, WatchReport};
 use super::{
     AcquireError, HoldSession, HoldSessions, LabelRows, LabelText, LockPool, LockSession,
@@ -204,14 +205,14 @@ impl Acquirer {
             .statement(|form| self.scheme.take(steps, Some(&label), LockWaitPolicy::Wait, form));
         let rows_expected = statement.rows;
         // `_listing` shows the acquire as waiting until its locks are released.
-        let WatchReport { end, blocked_at, blockers, listing: _listing } =
+        let WatchReport { end, blocked_at, listing: _listing } =
             self.watch(&mut session.inner, statement, steps, self.wait_limit).await;
         let why = match end {
             WatchEnd::Ran(Ok(rows)) if rows == rows_expected => return Ok(()),
             WatchEnd::Ran(Ok(_)) => return self.fail_for_missing(session, steps).await,
             WatchEnd::Ran(Err(error)) => self.failure(error, &steps[blocked_at.unwrap_or(0)]),
             WatchEnd::Abandoned => AcquireError::Abandoned,
-            WatchEnd::TimedOut(waited) => {
+            WatchEnd::TimedOut(waited, blockers) => {
                 let (place, blockers) = match blocked_at {
                     Some(place) => (place, blockers),
                     None => match self.find_blocked(session, steps).await? {
@@ -325,7 +326,7 @@ impl Acquirer {
         let wanted = wanted.filter(|target| !held.contains_key(*target));
         let targets = held.keys().chain(wanted).map(|target| (target, strongest[target]));
         let (client, now) = (&self.pool.settings.client, self.pool.server.server_time());
-        LabelText::new(self.scheme.dialect, client, now, targets)
+        LabelText::new(LabelLimit::of(self.scheme.dialect), client, now, targets)
     }
 
     /// Classifies the error of a statement that failed at `step` or before it.

@@ -18,36 +18,24 @@ pub(super) struct Agreement {
     /// The names of the levels.
     pub(super) levels: String,
     pub(super) key_version: i64,
-    pub(super) state: ProvisionState,
+    /// Whether all rows that are inserted in advance exist.
+    pub(super) is_ready: bool,
 }
 
-/// The progress of provisioning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ProvisionState {
-    Filling,
-    Ready,
-}
-
-impl ProvisionState {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            ProvisionState::Filling => "filling",
-            ProvisionState::Ready => "ready",
-        }
-    }
-}
+/// The values of the column `state`.
+const FILLING: &str = "filling";
+const READY: &str = "ready";
 
 impl Agreement {
     pub(super) fn parse(row: &[String]) -> Option<Self> {
         let [space, strategy, buckets, levels, key_version, state] = row else { return None };
-        let is_ready = state == ProvisionState::Ready.name();
         Some(Self {
             space: space.clone(),
             strategy: strategy.clone(),
             buckets: u32::try_from(buckets.parse::<i64>().ok()?).unwrap_or(0),
             levels: levels.clone(),
             key_version: key_version.parse().ok()?,
-            state: if is_ready { ProvisionState::Ready } else { ProvisionState::Filling },
+            is_ready: state == READY,
         })
     }
 }
@@ -128,20 +116,12 @@ impl Scheme {
         }
     }
 
-    /// Returns the state of a new table. Only striped rows are inserted in advance.
-    pub(super) fn first_state(&self) -> ProvisionState {
-        match self.strategy {
-            Strategy::Striped => ProvisionState::Filling,
-            _ => ProvisionState::Ready,
-        }
-    }
-
-    /// Returns the statements that store the agreement. An existing agreement stays.
-    pub(super) fn agree(&self, state: ProvisionState) -> Vec<String> {
+    /// Returns the statements that store the agreement of a new table. An existing agreement stays.
+    pub(super) fn agree(&self) -> Vec<String> {
         let [insert, on_conflict] = self.insert_words();
-        let Agreement { space, strategy, buckets, levels, key_version, state } =
-            self.agreement(state);
-        let state = state.name();
+        let Agreement { space, strategy, buckets, levels, key_version, is_ready } =
+            self.agreement();
+        let state = if is_ready { READY } else { FILLING };
         let levels = text(&levels, self.dialect);
         let insert = |space: &str, condition: &str| {
             format!(
@@ -182,25 +162,26 @@ impl Scheme {
 
     /// Returns the statement that stores that all rows exist.
     pub(super) fn update_ready(&self) -> String {
-        let ready = ProvisionState::Ready.name();
-        format!("UPDATE {META_TABLE} SET state = '{ready}' WHERE {}", self.is_about())
+        format!("UPDATE {META_TABLE} SET state = '{READY}' WHERE {}", self.is_about())
     }
 
-    /// Returns the agreement of clients with this scheme.
-    fn agreement(&self, state: ProvisionState) -> Agreement {
+    /// Returns the agreement of clients with this scheme, for a new table.
+    fn agreement(&self) -> Agreement {
+        let is_striped = self.strategy == Strategy::Striped;
         Agreement {
             space: self.space().to_owned(),
             strategy: self.strategy.name().to_owned(),
-            buckets: if self.strategy == Strategy::Striped { self.buckets.count() } else { 0 },
+            buckets: if is_striped { self.buckets.count() } else { 0 },
             levels: self.hierarchy.to_string(),
             key_version: KEY_VERSION,
-            state,
+            // Only striped rows are inserted in advance.
+            is_ready: !is_striped,
         }
     }
 
     /// Returns the reason why a stored agreement excludes clients with this scheme, or `None` if it allows them.
     pub(super) fn difference(&self, stored: &Agreement) -> Option<String> {
-        let ours = self.agreement(stored.state);
+        let ours = self.agreement();
         let (table, space) = (self.rows_table(), &stored.space);
         // Both strategies use the same rows.
         let rows = |strategy: &str| strategy.replace("on-demand", "per-id");
@@ -228,14 +209,16 @@ impl Scheme {
                 stored.key_version, ours.key_version
             ));
         }
-        (stored.state == ProvisionState::Filling).then(|| {
+        (!stored.is_ready).then(|| {
             format!("`{table}` is not filled yet; run `hierlock provision` again to finish it")
         })
     }
 
-    /// Adopts the stored bucket count.
+    /// Adopts the stored bucket count, unless another count was given.
     pub(super) fn follow(&mut self, stored: &Agreement) {
-        if let Ok(buckets) = Buckets::new(stored.buckets) {
+        if let Ok(buckets) = Buckets::new(stored.buckets)
+            && self.follows_table
+        {
             self.buckets = buckets;
         }
     }
@@ -254,9 +237,7 @@ impl Scheme {
                 return vec![stored];
             }
         }
-        all.sort_by_key(|stored| {
-            (stored.state != ProvisionState::Ready, stored.space != DEFAULT_SPACE)
-        });
+        all.sort_by_key(|stored| (!stored.is_ready, stored.space != DEFAULT_SPACE));
         all
     }
 }
@@ -280,11 +261,12 @@ mod tests {
     #[test]
     fn a_difference_from_the_stored_agreement_is_explained() {
         let scheme = Scheme::new(Dialect::Mysql);
-        let stored = scheme.agreement(ProvisionState::Ready);
+        let new = scheme.agreement();
+        let stored = Agreement { is_ready: true, ..new.clone() };
         assert_eq!(scheme.difference(&stored), None);
         let per_id = scheme.clone().strategy(Strategy::PerId).unwrap();
         let on_demand = scheme.clone().strategy(Strategy::OnDemand).unwrap();
-        assert_eq!(per_id.difference(&on_demand.agreement(ProvisionState::Ready)), None);
+        assert_eq!(per_id.difference(&on_demand.agreement()), None);
         let few = scheme.clone().buckets(Buckets::new(64).unwrap());
         let deep = scheme.clone().hierarchy(Hierarchy::new(["a", "b"]).unwrap());
         let newer = Agreement { key_version: 2, ..stored.clone() };
@@ -293,7 +275,7 @@ mod tests {
             (&few, &stored, "10000000 buckets, not 64"),
             (&deep, &stored, "user/account/resource, not a/b"),
             (&scheme, &newer, "version 2"),
-            (&scheme, &scheme.agreement(ProvisionState::Filling), "hierlock provision"),
+            (&scheme, &new, "hierlock provision"),
         ] {
             let why = ours.difference(stored).unwrap();
             assert!(why.contains(says), "{why}");

@@ -29,9 +29,8 @@ async fn check(
     pool: &LockPool,
     clients: u32,
 ) -> Result<Vec<Finding>, LockTableError> {
-    let LockServer { mut scheme, follows, settings, .. } = server;
-    let session = pool.server.connect().await;
-    let mut session = session.map_err(|error| LockTableError::Other(error.into()))?;
+    let LockServer { mut scheme, settings, .. } = server;
+    let mut session = pool.server.connect().await?;
     // A URL may call MariaDB `mysql:`, and the other way round.
     scheme.dialect = session.dialect;
     let mut facts = ServerFacts::read(&mut session, &settings.pool.session).await?;
@@ -48,7 +47,7 @@ async fn check(
     facts.needed_connections = Some(u64::from(clients).saturating_mul(per_client));
     let mut findings: Vec<Finding> =
         CHECKS.iter().filter_map(|check| check.judge(&facts)).collect();
-    let tables = table_checks::check(&mut session, &mut scheme, follows).await?;
+    let tables = table_checks::check(&mut session, &mut scheme).await?;
     findings.extend(tables.findings);
     session.close();
     let unknown = |reason: &str| Ok(Exclusion::Unknown { reason: reason.to_owned() });

@@ -5,9 +5,8 @@
 
 use super::DriverConnection;
 use super::hold::{HoldInner, HoldSession, HoldSessions};
-use crate::database::error_message;
 use crate::error::{Result, SqlError};
-use hierlock_engine::{ErrorClass, Session};
+use hierlock_engine::{ErrorClass, Session, error_message};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::pin::pin;

@@ -1,17 +1,17 @@
 //! A hold on a server: its sessions and the operations on them, which complete even if the caller drops the future
 //! (`handover`).
 
+use super::session_label::LabelLimit;
 use super::{
     AcquireError, Acquirer, Dialect, DriverConnection, GuardTransaction, LabelRows, LabelText,
     LockPool, Scheme, SharedKeys, postgres,
 };
 use crate::backend::{AcquireRequest, FencingHold, Hold, WaitLimit};
-use crate::database::error_message;
 use crate::error::SqlError;
 use crate::handover::Handover;
 use crate::registry::RegistryEntry;
 use crate::{Error, Mode, Plan, Result, SlotMode, Statistics, Target};
-use hierlock_engine::{ErrorClass, Permit, Session};
+use hierlock_engine::{ErrorClass, Permit, Session, error_message};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
@@ -68,7 +68,7 @@ impl HoldSessions {
         let label = self.label.get_or_insert_with(|| {
             let claims = self.entry.claims();
             let targets = claims.iter().map(|(target, mode)| (target, *mode));
-            LabelText::whole(&pool.settings.client, self.since, targets)
+            LabelText::new(LabelLimit::WHOLE, &pool.settings.client, self.since, targets)
         });
         match &mut self.main {
             HoldSession::Own(session) => self.label_rows.ping(pool, session, label).await?,
@@ -157,7 +157,11 @@ impl HoldInner {
         let acquirer = Acquirer { pool, scheme, entry, plan, wait_limit, cancellation };
         acquirer.extend(sessions).await.map_err(|why| match why {
             AcquireError::ConnectionLost(error) => self.lose(&mut held, &error_message(&error)),
-            AcquireError::HoldLost(why) => self.lose(&mut held, why),
+            // A deadlock with an ALTER TABLE that waits for the hold.
+            AcquireError::Deadlock(_) if self.scheme.dialect.is_innodb() => {
+                let why = "the server has ended its transaction as the victim of a deadlock";
+                self.lose(&mut held, why)
+            }
             why => why.into_error(&self.pool, &self.scheme),
         })
     }

@@ -3,7 +3,6 @@
 use super::statement::{Join, LockStatement, ValueForm, Writer, runs};
 use super::{Dialect, Scheme};
 use crate::plan::Step;
-use std::fmt::Write as _;
 
 /// The number of rows from which a run is locked by a joined list instead of one SELECT for each row.
 const MIN_LIST_LENGTH: usize = 4;
@@ -94,14 +93,11 @@ fn list(run: &[Step], writer: &mut Writer<'_>) -> String {
 /// serves all lengths. InnoDB would treat a list of one value as a single row and lock it early, so such a list gets a
 /// second value that no row has.
 fn buckets(run: &[Step], writer: &mut Writer<'_>) -> String {
-    let mut array = String::with_capacity(9 * run.len() + 6);
-    for step in run {
-        array.push(if array.is_empty() { '[' } else { ',' });
-        // Writing to a String cannot fail.
-        let _ = write!(array, "{}", step.slot);
+    let mut values: Vec<String> = run.iter().map(|step| step.slot.to_string()).collect();
+    if values.len() == 1 {
+        values.push("null".to_owned());
     }
-    array.push_str(if run.len() == 1 { ",null]" } else { "]" });
-    let array = writer.value(array);
+    let array = writer.value(format!("[{}]", values.join(",")));
     format!("JSON_TABLE({array}, '$[*]' COLUMNS (x INT UNSIGNED PATH '$')) v")
 }
 

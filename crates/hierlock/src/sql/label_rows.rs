@@ -17,7 +17,7 @@
 //! On PostgreSQL a label that is longer than `application_name` is sent with each ping, in a comment.
 //! `pg_stat_activity` shows the last statement of an idle session.
 
-use super::session_label::MAX_POSTGRES_LENGTH;
+use super::session_label::{LabelLimit, MAX_POSTGRES_LENGTH};
 use super::{Dialect, LabelText, LockPool};
 use hierlock_engine::introspection::{LABEL_TABLE, is_performance_schema_off, label_comment};
 use hierlock_engine::{ErrorClass, Session, error_message};
@@ -47,7 +47,10 @@ impl LabelRows {
         label: &LabelText,
     ) -> Result<(), sqlx::Error> {
         if session.dialect == Dialect::Postgres {
-            return ping_with_label(session, label).await;
+            return match label.as_str() {
+                short if short.len() <= MAX_POSTGRES_LENGTH => session.ping().await,
+                long => session.run(&format!("{} SELECT 1", label_comment(long))).await,
+            };
         }
         if self.0.get(&session.id.pid) == Some(label) || !pool.writes_label_rows(session).await? {
             return session.ping_primary().await;
@@ -104,13 +107,6 @@ async fn write_row(
     }
 }
 
-async fn ping_with_label(session: &mut Session, label: &LabelText) -> Result<(), sqlx::Error> {
-    if label.as_str().len() <= MAX_POSTGRES_LENGTH {
-        return session.ping().await;
-    }
-    session.run(&format!("{} SELECT 1", label_comment(label.as_str()))).await
-}
-
 impl LockPool {
     /// Returns whether label rows are needed on this server, and possible. The first ping queries the server.
     async fn writes_label_rows(&self, session: &mut Session) -> Result<bool, sqlx::Error> {
@@ -129,7 +125,8 @@ pub(super) async fn check(
     pool: &LockPool,
     session: &mut Session,
 ) -> Result<Result<(), String>, sqlx::Error> {
-    let label = LabelText::whole(&pool.settings.client, pool.server.server_time(), []);
+    let (client, now) = (&pool.settings.client, pool.server.server_time());
+    let label = LabelText::new(LabelLimit::WHOLE, client, now, []);
     let mut checked = write_row(pool, session, "", &label).await;
     if checked.is_ok() {
         checked = session.run(&format!("SELECT session FROM {LABEL_TABLE} LIMIT 0")).await;

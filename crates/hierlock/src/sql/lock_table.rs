@@ -1,6 +1,6 @@
 //! The lock tables of a server: reads, compares and creates the agreement and the table of rows.
 
-use super::agreement::{Agreement, ProvisionState, SCHEMA};
+use super::agreement::{Agreement, SCHEMA};
 use super::scheme::META_TABLE;
 use super::{Dialect, LockPool, Scheme, Strategy};
 use crate::database::DatabaseConnection;
@@ -25,6 +25,8 @@ pub(super) enum MissingTables {
 pub(super) enum LockTableError {
     #[error(transparent)]
     Statement(#[from] sqlx::Error),
+    #[error(transparent)]
+    Server(#[from] ServerError),
     /// This client cannot use the server or its tables, for this reason.
     #[error("{0}")]
     Unusable(String),
@@ -44,6 +46,7 @@ impl LockTableError {
             LockTableError::Statement(source) => ServerError::Failed { server, source }.into(),
             LockTableError::Unusable(why) => SqlError::Unusable { server, why }.into(),
             LockTableError::Unreadable(what) => SqlError::Unexpected { server, what }.into(),
+            LockTableError::Server(error) => error.into(),
             LockTableError::Other(error) => error,
         }
     }
@@ -85,12 +88,11 @@ pub(super) async fn check_pooler(session: &mut Session, pool: &LockPool) -> Resu
     }
 }
 
-/// Compares a scheme with the stored agreement. If `follows`, the scheme adopts the stored bucket count. With the strategy
-/// `on-demand`, creates the tables if they are `missing`. Returns whether the table of rows exists, striped as agreed.
+/// Compares a scheme with the stored agreement. The scheme adopts the stored bucket count unless a count was given. With the
+/// strategy `on-demand`, creates the tables if they are `missing`. Returns whether the table of rows exists, striped as agreed.
 pub(super) async fn agree(
     session: &mut Session,
     scheme: &mut Scheme,
-    follows: bool,
     missing: MissingTables,
 ) -> Result<bool> {
     let is_on_demand = scheme.strategy == Strategy::OnDemand;
@@ -115,9 +117,7 @@ pub(super) async fn agree(
         let is_fine = scheme.strategy == Strategy::Advisory || needs_no_table;
         return if is_fine { Ok(true) } else { Err(scheme.no_table()) };
     };
-    if follows {
-        scheme.follow(&stored);
-    }
+    scheme.follow(&stored);
     if let Some(why) = scheme.difference(&stored) {
         return Err(LockTableError::Unusable(why));
     }
@@ -130,7 +130,7 @@ pub(super) async fn agree(
 /// Creates the tables of the strategy `on-demand`, which needs no provisioning, and stores the agreement.
 async fn create_on_demand(session: &mut Session, scheme: &Scheme) -> Result<()> {
     make_meta(session).await?;
-    for statement in scheme.create_rows().into_iter().chain(scheme.agree(ProvisionState::Ready)) {
+    for statement in scheme.create_rows().into_iter().chain(scheme.agree()) {
         session.run(&statement).await?;
     }
     if scheme.dialect.is_innodb() {

@@ -40,6 +40,8 @@ pub struct Scheme {
     pub(crate) dialect: Dialect,
     pub(crate) strategy: Strategy,
     pub(crate) buckets: Buckets,
+    /// Whether the bucket count is that of the table, if there is one. False if a count was given, which must then match.
+    pub(crate) follows_table: bool,
     pub(crate) table: Option<String>,
     pub(crate) hierarchy: Hierarchy,
 }
@@ -49,7 +51,7 @@ impl Scheme {
     pub fn new(dialect: Dialect) -> Self {
         let strategy = Strategy::default_for(dialect);
         let (buckets, hierarchy) = Default::default();
-        Self { dialect, strategy, buckets, table: None, hierarchy }
+        Self { dialect, strategy, buckets, follows_table: true, table: None, hierarchy }
     }
 
     /// Sets the strategy. Fails for advisory keys on another server than PostgreSQL.
@@ -81,9 +83,13 @@ impl Scheme {
         Ok(self)
     }
 
+    /// Sets the number of buckets.
+    pub fn buckets(mut self, buckets: Buckets) -> Self {
+        (self.buckets, self.follows_table) = (buckets, false);
+        self
+    }
+
     setters! {
-        /// Sets the number of buckets.
-        buckets: Buckets;
         /// Sets the levels of the tree.
         hierarchy: Hierarchy;
     }

@@ -1,8 +1,7 @@
 //! Lock statements, as text or with bound values.
 
 use super::{Dialect, LabelText, Scheme, Strategy, innodb, postgres};
-use crate::mode::SlotMode;
-use crate::plan::Step;
+use crate::{SlotMode, Step};
 use hierlock_engine::{LockWaitPolicy, SessionRef, Value};
 use std::fmt::Write as _;
 
@@ -41,12 +40,9 @@ impl Literal for Vec<u8> {
 }
 
 /// `None` is NULL, which equals no key and fills a list up.
-impl<T: Literal> Literal for Option<T>
-where
-    Self: Into<Value>,
-{
+impl Literal for Option<Vec<u8>> {
     fn literal(&self, dialect: Dialect) -> String {
-        self.as_ref().map_or("NULL".to_owned(), |value| value.literal(dialect))
+        self.as_ref().map_or("NULL".to_owned(), |key| key.literal(dialect))
     }
 }
 

@@ -1,8 +1,7 @@
 //! The doctor's checks of the lock tables. They create and change nothing.
 
-use super::agreement::{Agreement, ProvisionState};
 use super::lock_table::{self, LockTableError, Result, RowTable};
-use super::{META_TABLE, Scheme, Strategy};
+use super::{Agreement, META_TABLE, Scheme, Strategy};
 use hierlock_engine::checks::{Area, Check, Finding};
 use hierlock_engine::{ErrorClass, Session, error_message};
 use std::collections::BTreeSet;
@@ -41,40 +40,33 @@ fn unusable(finding: Finding) -> TableFindings {
     TableFindings { findings: vec![finding], is_lockable: false }
 }
 
-/// Checks the tables of a scheme. If `follows`, the scheme adopts the bucket count of the table.
-pub(super) async fn check(
-    session: &mut Session,
-    scheme: &mut Scheme,
-    follows: bool,
-) -> Result<TableFindings> {
-    let checked = check_allowed(session, scheme, follows).await;
+/// Checks the tables of a scheme, which adopts the bucket count of the table unless a count was given.
+pub(super) async fn check(session: &mut Session, scheme: &mut Scheme) -> Result<TableFindings> {
+    let checked = check_allowed(session, scheme).await;
     let left = session.leave_transaction().await;
-    let checked = checked.and_then(|checked| Ok(left.map(|()| checked)?));
-    let error = match checked {
-        Err(LockTableError::Statement(error)) if !ErrorClass::of(&error).is_connection_lost() => {
-            error
-        }
+    let error = match checked.and_then(|checked| Ok(left.map(|()| checked)?)) {
+        Err(LockTableError::Statement(error)) => error,
         Err(LockTableError::Unusable(why)) => {
             return Ok(unusable(AGREEMENT.problem(why, "update this program")));
         }
         checked => return checked,
     };
-    let (table, why) = (scheme.quoted_table(), error_message(&error));
-    Ok(unusable(if ErrorClass::of(&error) == ErrorClass::AccessDenied {
-        let tables = format!("{META_TABLE} and SELECT, UPDATE ON {table}");
-        let fix = format!("GRANT SELECT ON {tables} TO the account of the clients");
-        TABLE.problem(format!("the account may not read the lock tables: {why}"), fix)
-    } else {
-        let fix = "lock on a server that executes statements";
-        TABLE.problem(format!("the server does not read the lock tables: {why}"), fix)
+    let why = error_message(&error);
+    Ok(unusable(match ErrorClass::of(&error) {
+        class if class.is_connection_lost() => return Err(error.into()),
+        ErrorClass::AccessDenied => {
+            let tables = format!("{META_TABLE} and SELECT, UPDATE ON {}", scheme.quoted_table());
+            let fix = format!("GRANT SELECT ON {tables} TO the account of the clients");
+            TABLE.problem(format!("the account may not read the lock tables: {why}"), fix)
+        }
+        _ => {
+            let fix = "lock on a server that executes statements";
+            TABLE.problem(format!("the server does not read the lock tables: {why}"), fix)
+        }
     }))
 }
 
-async fn check_allowed(
-    session: &mut Session,
-    scheme: &mut Scheme,
-    follows: bool,
-) -> Result<TableFindings> {
+async fn check_allowed(session: &mut Session, scheme: &mut Scheme) -> Result<TableFindings> {
     let Some(stored) = lock_table::read(session, scheme).await? else {
         let finding = match scheme.strategy {
             Strategy::Advisory => TABLE.ok("advisory keys need no table"),
@@ -90,22 +82,26 @@ async fn check_allowed(
         let is_lockable = scheme.strategy == Strategy::Advisory;
         return Ok(TableFindings { is_lockable, ..unusable(finding) });
     };
-    if follows {
-        scheme.follow(&stored);
-    }
-    let agreed = Agreement { state: ProvisionState::Ready, ..stored.clone() };
+    scheme.follow(&stored);
+    let agreed = Agreement { is_ready: true, ..stored.clone() };
     if let Some(why) = scheme.difference(&agreed) {
         let fix = "give all clients the same URL parameters and --levels";
         return Ok(unusable(AGREEMENT.problem(why, fix)));
     }
-    let agreement = AGREEMENT.ok(description(scheme, &stored));
+    let Agreement { strategy, levels, is_ready, .. } = stored;
+    let agreement = AGREEMENT.ok(match scheme.strategy {
+        Strategy::Striped => {
+            format!("striped over {} buckets a level, for {levels}", scheme.buckets.count())
+        }
+        _ => format!("{strategy}, for {levels}"),
+    });
     if scheme.strategy == Strategy::Advisory {
         return Ok(TableFindings { findings: vec![agreement], is_lockable: true });
     }
     let (table, is_lockable) = check_table(session, scheme).await?;
     let mut findings = vec![agreement, table];
     if scheme.strategy == Strategy::Striped && is_lockable {
-        findings.push(check_rows(session, scheme, stored.state).await?);
+        findings.push(check_rows(session, scheme, is_ready).await?);
     }
     Ok(TableFindings { findings, is_lockable })
 }
@@ -152,12 +148,8 @@ async fn check_table(session: &mut Session, scheme: &Scheme) -> Result<(Finding,
 }
 
 /// Checks that a sample of the rows of each level exists. `provision --check` counts all rows.
-async fn check_rows(
-    session: &mut Session,
-    scheme: &Scheme,
-    state: ProvisionState,
-) -> Result<Finding> {
-    if state == ProvisionState::Filling {
+async fn check_rows(session: &mut Session, scheme: &Scheme, is_ready: bool) -> Result<Finding> {
+    if !is_ready {
         let message = format!("`{}` is not filled to the end", scheme.rows_table());
         return Ok(PROVISIONING.problem(message, PROVISION));
     }
@@ -182,14 +174,4 @@ async fn check_rows(
             "it is filled; {checked} rows were checked, `hierlock provision --check` counts all"
         ))
     })
-}
-
-fn description(scheme: &Scheme, stored: &Agreement) -> String {
-    let levels = &stored.levels;
-    match scheme.strategy {
-        Strategy::Striped => {
-            format!("striped over {} buckets a level, for {levels}", scheme.buckets.count())
-        }
-        _ => format!("{}, for {levels}", stored.strategy),
-    }
 }

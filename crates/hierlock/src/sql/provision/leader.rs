@@ -3,7 +3,7 @@
 use super::{ANSWER_LIMIT, Provision};
 use crate::error::{Error, SqlError};
 use crate::sql::lock_table::{self, LockTableError, Result, RowTable};
-use crate::sql::{Agreement, Dialect, ProvisionState, Strategy};
+use crate::sql::{Agreement, Dialect, Strategy};
 use hierlock_engine::{ErrorClass, Session};
 
 /// The lock of the leader. Two provisioners that change one table at the same time would undo each other's work.
@@ -16,8 +16,7 @@ const LOCK_WAIT: u32 = 10;
 impl Provision {
     /// Opens a session with a long answer limit.
     pub(super) async fn session(&self) -> Result<Session> {
-        let session = Session::connect_alone(&self.address, self.answer_limit).await;
-        let mut session = session.map_err(Error::from)?;
+        let mut session = Session::connect_alone(&self.address, self.answer_limit).await?;
         session.set_answer_limit(ANSWER_LIMIT);
         if let Some(sql) = self.series.allow(self.scheme.dialect) {
             session.run(&sql).await?;
@@ -94,7 +93,7 @@ impl Provision {
 
     /// Fails if a stored agreement differs from this scheme. Ignores its state.
     pub(super) fn check_agreement(&self, stored: &Agreement) -> Result<()> {
-        let stored = Agreement { state: ProvisionState::Ready, ..stored.clone() };
+        let stored = Agreement { is_ready: true, ..stored.clone() };
         let Some(mut why) = self.scheme.difference(&stored) else { return Ok(()) };
         let same = Agreement { buckets: self.scheme.buckets.count(), ..stored };
         if self.scheme.difference(&same).is_none() {
@@ -119,8 +118,8 @@ impl Provision {
         Ok(())
     }
 
-    /// Returns the state of the stored agreement. Fails if there is no table, or the agreement differs from this scheme.
-    pub(super) async fn agreed_state(&self, session: &mut Session) -> Result<ProvisionState> {
+    /// Returns the stored agreement. Fails if there is no table, or the agreement differs from this scheme.
+    pub(super) async fn checked_agreement(&self, session: &mut Session) -> Result<Agreement> {
         let stored = lock_table::read(session, &self.scheme).await?;
         let stored = stored.ok_or_else(|| self.scheme.no_table())?;
         let table = RowTable::find(session, &self.scheme).await?;
@@ -132,6 +131,6 @@ impl Provision {
             return Err(Error::from(SqlError::RebucketUnfinished { server, fence }).into());
         }
         self.check_agreement(&stored)?;
-        Ok(stored.state)
+        Ok(stored)
     }
 }

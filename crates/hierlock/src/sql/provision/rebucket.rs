@@ -23,7 +23,7 @@ use super::rate_limit::RateLimit;
 use super::{OnProgress, Provision, ProvisionPhase, ProvisionProgress};
 use crate::key::Buckets;
 use crate::sql::lock_table::{LockTableError, Result};
-use crate::sql::{Agreement, Dialect, ProvisionState};
+use crate::sql::{Agreement, Dialect};
 use hierlock_engine::{ErrorClass, Session};
 use std::time::Duration;
 
@@ -46,25 +46,24 @@ impl Provision {
             self.read_agreement(&mut leader).await?.ok_or_else(|| self.scheme.no_table())?;
         // A count in the URL must be the old or the new one.
         let (old, asked) = (stored.buckets, self.scheme.buckets.count());
-        if !self.follows && asked != old && asked != new.count() {
+        if !self.scheme.follows_table && asked != old && asked != new.count() {
             let why = self.scheme.difference(&stored).unwrap_or_default();
             return Err(LockTableError::Unusable(why));
         }
         let to = self.with_buckets(new);
-        let changed =
-            Agreement { buckets: new.count(), state: ProvisionState::Ready, ..stored.clone() };
+        let changed = Agreement { buckets: new.count(), is_ready: true, ..stored.clone() };
         if let Some(why) = to.scheme.difference(&changed) {
             return Err(LockTableError::Unusable(why));
         }
         let mut inserted = 0;
-        if stored.state == ProvisionState::Ready && new.count() > old {
+        if stored.is_ready && new.count() > old {
             let chunks = to.chunks(old, new.count());
             inserted += to.fill(chunks, false, progress).await?;
         }
         if new.count() != old {
             to.rename_fence(&mut leader, old, progress).await?;
         }
-        if stored.state == ProvisionState::Filling {
+        if !stored.is_ready {
             inserted += to.finish(&mut leader, progress).await?;
         }
         let deleted = to.delete_surplus(&mut leader, progress).await?;

@@ -9,7 +9,7 @@ use crate::sql::{Dialect, Scheme, Strategy};
 pub(super) fn script(scheme: &Scheme, series: Series, chunks: Chunks) -> String {
     let is_striped = scheme.strategy == Strategy::Striped;
     let mut sql = SCHEMA.statements(scheme.dialect.driver());
-    sql.extend(scheme.agree(scheme.first_state()));
+    sql.extend(scheme.agree());
     sql.extend(scheme.create_rows());
     if is_striped {
         sql.extend(series.allow(scheme.dialect));
