@@ -22,6 +22,9 @@ pub(super) struct Agreement {
     pub(super) is_ready: bool,
 }
 
+/// The columns of [`META_TABLE`], in the order of [`Agreement::parse`].
+pub(super) const COLUMNS: &str = "space, strategy, buckets, levels, key_version, state";
+
 /// The values of the column `state`.
 const FILLING: &str = "filling";
 const READY: &str = "ready";
@@ -125,9 +128,8 @@ impl Scheme {
         let levels = text(&levels, self.dialect);
         let insert = |space: &str, condition: &str| {
             format!(
-                "{insert} {META_TABLE} (space, strategy, buckets, levels, key_version, state) \
-                 SELECT '{space}', '{strategy}', {buckets}, {levels}, {key_version}, \
-                 '{state}'{condition}{on_conflict}"
+                "{insert} {META_TABLE} ({COLUMNS}) SELECT '{space}', '{strategy}', {buckets}, \
+                 {levels}, {key_version}, '{state}'{condition}{on_conflict}"
             )
         };
         let mut statements = vec![insert(&space, "")];

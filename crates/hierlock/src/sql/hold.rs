@@ -27,14 +27,6 @@ pub(super) enum HoldSession {
 }
 
 impl HoldSession {
-    /// Releases all locks, and returns a session of its own to the pool.
-    async fn end(self, pool: &LockPool) -> Result<(), sqlx::Error> {
-        match self {
-            HoldSession::Own(session) => pool.roll_back(session).await,
-            HoldSession::Shared(keys) => keys.end().await,
-        }
-    }
-
     /// Returns the session of its own. Fails for a shared session, which has no transaction.
     pub(super) fn own(&mut self) -> Result<&mut Session, Error> {
         match self {
@@ -182,7 +174,11 @@ impl HoldInner {
         let HoldSessions { main, extensions, entry, permit, .. } = held;
         let mut ended = Ok(());
         for session in extensions.into_iter().map(HoldSession::Own).chain([main]) {
-            ended = session.end(&self.pool).await.and(ended);
+            let released = match session {
+                HoldSession::Own(session) => self.pool.roll_back(session).await,
+                HoldSession::Shared(keys) => keys.end().await,
+            };
+            ended = released.and(ended);
         }
         // Before the release of the guard returns, so that free nodes are no longer listed as held.
         drop((entry, permit));

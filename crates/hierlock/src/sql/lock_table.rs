@@ -1,6 +1,6 @@
 //! The lock tables of a server: reads, compares and creates the agreement and the table of rows.
 
-use super::agreement::{Agreement, SCHEMA};
+use super::agreement::{Agreement, COLUMNS, SCHEMA};
 use super::scheme::META_TABLE;
 use super::{Dialect, LockPool, Scheme, Strategy};
 use crate::database::DatabaseConnection;
@@ -143,11 +143,8 @@ async fn create_on_demand(session: &mut Session, scheme: &Scheme) -> Result<()> 
 /// it.
 pub(super) async fn read(session: &mut Session, scheme: &Scheme) -> Result<Option<Agreement>> {
     let spaces: Vec<String> = scheme.spaces().iter().map(|space| format!("'{space}'")).collect();
-    let sql = format!(
-        "SELECT space, strategy, buckets, levels, key_version, state FROM {META_TABLE} \
-         WHERE space IN ({})",
-        spaces.join(", ")
-    );
+    let spaces = spaces.join(", ");
+    let sql = format!("SELECT {COLUMNS} FROM {META_TABLE} WHERE space IN ({spaces})");
     let rows = match session.rows(&sql).await {
         Ok(rows) => rows,
         Err(error) => {

@@ -125,7 +125,8 @@ impl LockInspector {
         snapshot.account = session.rows(account).await?.concat().concat();
         let lock_tables = LockTables::read(session).await?;
         snapshot.notes = lock_tables.notes.clone();
-        let schema = lock_tables.row_schema().map(str::to_owned);
+        // Introspection names the rows of this schema by their keys.
+        let schema = lock_tables.row_tables().next().map(|table| table.schema.clone());
         let max_locks = Some(MAX_LOCKS);
         let scope = IntrospectionScope { schema, max_locks, ..IntrospectionScope::default() };
         let sessions = list_sessions(session, &scope).await?;

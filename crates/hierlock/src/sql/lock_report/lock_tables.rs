@@ -1,8 +1,9 @@
 //! The lock tables of a database, with their agreements.
 
 use crate::Hierarchy;
+use crate::sql::agreement::{Agreement, COLUMNS};
 use crate::sql::scheme::{DEFAULT_SPACE, KEY_VERSION, META_TABLE};
-use crate::sql::{Agreement, Dialect, Scheme, Strategy};
+use crate::sql::{Dialect, Scheme, Strategy};
 use hierlock_engine::sessions::current_database;
 use hierlock_engine::{ErrorClass, SessionRef, cell, error_message};
 
@@ -42,25 +43,18 @@ impl LockTables {
         let mut found = Self::default();
         let database = session.rows(current_database(session.dialect)).await?.concat().concat();
         found.database = Some(database.clone()).filter(|name| !name.is_empty());
-        let agreements = format!(
-            "SELECT space, strategy, buckets, levels, key_version, state FROM {META_TABLE}"
-        );
-        let rows = match session.rows(&agreements).await {
-            Ok(rows) => rows,
-            Err(error) => {
-                let class = ErrorClass::of(&error);
-                if class.is_connection_lost() {
-                    return Err(error);
-                }
-                if class != ErrorClass::UndefinedTable {
-                    let why = error_message(&error);
-                    found.notes.push(format!(
-                        "{META_TABLE} could not be read, so buckets have no paths: {why}"
-                    ));
-                }
-                Vec::new()
+        let rows = session.rows(&format!("SELECT {COLUMNS} FROM {META_TABLE}")).await;
+        let rows = rows.or_else(|error| match ErrorClass::of(&error) {
+            class if class.is_connection_lost() => Err(error),
+            ErrorClass::UndefinedTable => Ok(Vec::new()),
+            _ => {
+                let why = error_message(&error);
+                let note =
+                    format!("{META_TABLE} could not be read, so buckets have no paths: {why}");
+                found.notes.push(note);
+                Ok(Vec::new())
             }
-        };
+        })?;
         for agreement in rows.iter().filter_map(|row| Agreement::parse(row)) {
             match scheme_of(session.dialect, &agreement) {
                 Some(scheme) => found.tables.push(LockTable::new(scheme, &*database)),
@@ -112,11 +106,6 @@ impl LockTables {
     pub(super) fn row_tables(&self) -> impl Iterator<Item = &LockTable> {
         let is_postgres = |table: &&LockTable| table.scheme.dialect == Dialect::Postgres;
         self.tables.iter().filter(is_postgres).filter(|table| table.has_rows())
-    }
-
-    /// Returns the schema of the lock tables of PostgreSQL, whose rows introspection names by their keys.
-    pub(super) fn row_schema(&self) -> Option<&str> {
-        self.row_tables().next().map(|table| &*table.schema)
     }
 }
 

@@ -108,8 +108,10 @@ impl SlotStatistics {
                 period.slots.entry(slot).or_default().waits[contention as usize] += 1;
             }
         }
-        self.move_to(taken);
+        self.rotate_periods(taken);
         let Some(period) = self.periods.back_mut() else { return };
+        period.ended = taken;
+        period.samples += 1;
         let mut waiting: BTreeMap<LockSlot, usize> = BTreeMap::new();
         for wait in waits {
             *waiting.entry(wait.slot.clone()).or_default() += 1;
@@ -125,8 +127,8 @@ impl SlotStatistics {
         }
     }
 
-    /// Counts a snapshot in the last period, or in a new one if that is full. Removes periods that are out of the window.
-    fn move_to(&mut self, taken: SystemTime) {
+    /// Removes periods that are out of the window, and begins a new one if the last is full.
+    fn rotate_periods(&mut self, taken: SystemTime) {
         if let Some(window) = self.window {
             while self.periods.front().is_some_and(|period| age(period.ended, taken) > window) {
                 self.periods.pop_front();
@@ -138,10 +140,6 @@ impl SlotStatistics {
         if self.periods.back().is_none_or(is_full) {
             let slots = BTreeMap::new();
             self.periods.push_back(Period { begun: taken, ended: taken, samples: 0, slots });
-        }
-        if let Some(period) = self.periods.back_mut() {
-            period.ended = taken;
-            period.samples += 1;
         }
     }
 
@@ -164,9 +162,19 @@ impl SlotStatistics {
         for ((_, slot), contention) in &self.under_way {
             found.entry(slot).or_default().waits[*contention as usize] += 1;
         }
-        let samples = self.samples();
-        let mut slots: Vec<SlotSummary> =
-            found.into_iter().map(|(slot, counts)| counts.summary(slot, samples)).collect();
+        let samples = self.samples().max(1) as f64;
+        let summary = |(slot, counts): (&LockSlot, SlotCounts)| SlotSummary {
+            slot: slot.clone(),
+            waits: counts.waits.iter().sum(),
+            false_waits: counts.waits[FalseContention::Yes as usize],
+            unknown_waits: counts.waits[FalseContention::Unknown as usize],
+            max_waiting: counts.max_waiting,
+            mean_waiting: counts.sum_waiting as f64 / samples,
+            waited: counts.waited,
+            wanted: counts.wanted,
+            held: counts.held,
+        };
+        let mut slots: Vec<SlotSummary> = found.into_iter().map(summary).collect();
         slots.sort_by(|one, other| {
             let key = |it: &SlotSummary| (it.waited, it.max_waiting, it.waits);
             key(other).cmp(&key(one)).then_with(|| one.slot.cmp(&other.slot))
@@ -190,20 +198,6 @@ impl SlotCounts {
         self.waited += other.waited;
         self.wanted.extend(other.wanted.iter().cloned());
         self.held.extend(other.held.iter().cloned());
-    }
-
-    fn summary(self, slot: &LockSlot, samples: usize) -> SlotSummary {
-        SlotSummary {
-            slot: slot.clone(),
-            waits: self.waits.iter().sum(),
-            false_waits: self.waits[FalseContention::Yes as usize],
-            unknown_waits: self.waits[FalseContention::Unknown as usize],
-            max_waiting: self.max_waiting,
-            mean_waiting: self.sum_waiting as f64 / samples.max(1) as f64,
-            waited: self.waited,
-            wanted: self.wanted,
-            held: self.held,
-        }
     }
 }
 

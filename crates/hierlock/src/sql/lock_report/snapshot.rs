@@ -181,7 +181,8 @@ impl LockSnapshot {
         let rows = self.trees.iter().flat_map(|tree| &tree.rows);
         let in_trees: BTreeSet<i64> = rows.map(|row| row.session).collect();
         let is_shown = |it: &SessionLocks| {
-            in_trees.contains(&it.info.pid) || it.has_locks() || it.names_targets()
+            let names_targets = it.label.as_ref().is_some_and(|label| !label.claims.is_empty());
+            in_trees.contains(&it.info.pid) || it.has_locks() || names_targets
         };
         self.sessions = sessions.into_values().filter(is_shown).collect();
         self.add_wanted_nodes(tables);
@@ -243,11 +244,6 @@ impl SessionLocks {
                 && tables.iter().any(|table| table.is_of(target))
         });
         has_rows && !self.label.as_ref().is_some_and(|label| label.is_complete())
-    }
-
-    /// Returns whether the label names targets.
-    fn names_targets(&self) -> bool {
-        self.label.as_ref().is_some_and(|label| !label.claims.is_empty())
     }
 
     /// Returns whether the session holds locks.
