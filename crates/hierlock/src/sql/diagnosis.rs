@@ -3,9 +3,9 @@
 use super::exclusion::{self, Exclusion};
 use super::lock_table::LockTableError;
 use super::options::LockServer;
+use super::pool::fail_if_lost;
 use super::{LockPool, Options, label_rows, table_checks};
 use crate::{Hierarchy, Result};
-use hierlock_engine::ErrorClass;
 use hierlock_engine::checks::{CHECKS, Finding, ServerFacts};
 use std::time::Duration;
 
@@ -37,11 +37,8 @@ async fn check(
     if session.dialect.is_innodb() && facts.settings.is_on("performance_schema") != Some(true) {
         facts.label_table = Some(label_rows::check(pool, &mut session).await?);
     }
-    facts.is_pooled = match pool.server.is_behind_pooler(&mut session).await {
-        // A Galera node without a majority rejects the transaction of this check.
-        Err(error) if !ErrorClass::of(&error).is_connection_lost() => None,
-        is_pooled => Some(is_pooled?),
-    };
+    // A Galera node without a majority rejects the transaction of this check.
+    facts.is_pooled = fail_if_lost(pool.server.is_behind_pooler(&mut session).await)?.ok();
     // A client has a connection for each hold, and the control session.
     let per_client = settings.pool.connections as u64 + 1;
     facts.needed_connections = Some(u64::from(clients).saturating_mul(per_client));

@@ -17,6 +17,7 @@
 //! On PostgreSQL a label that is longer than `application_name` is sent with each ping, in a comment.
 //! `pg_stat_activity` shows the last statement of an idle session.
 
+use super::pool::fail_if_lost;
 use super::session_label::{LabelLimit, MAX_POSTGRES_LENGTH};
 use super::{Dialect, LabelText, LockPool};
 use hierlock_engine::introspection::{LABEL_TABLE, is_performance_schema_off, label_comment};
@@ -93,18 +94,11 @@ async fn write_row(
     // MySQL has no hint that sets this variable for one statement.
     let set = |seconds: u32| format!("SET SESSION innodb_lock_wait_timeout = {seconds}");
     let insert = format!("INSERT /*+ SET_VAR(lock_wait_timeout = 1) */ {row}");
-    let written = session.run(&format!("{before}{}; {insert}", set(1))).await;
-    if let Err(error) = &written
-        && ErrorClass::of(error).is_connection_lost()
-    {
-        return written;
-    }
+    let written = fail_if_lost(session.run(&format!("{before}{}; {insert}", set(1))).await)?;
     let set_back = session.run(&set(pool.settings.pool.session.lock_wait_timeout)).await;
-    match set_back {
-        Err(error) if ErrorClass::of(&error).is_connection_lost() => Err(error),
-        // If a cancel has hit the second statement, later waits of this session start again every second, which is harmless.
-        _ => written,
-    }
+    // If a cancel has hit the second statement, later waits of this session start again every second, which is harmless.
+    let _ = fail_if_lost(set_back)?;
+    written
 }
 
 impl LockPool {
@@ -133,8 +127,5 @@ pub(super) async fn check(
     }
     // A Galera node without a majority rejects the ROLLBACK too.
     checked = checked.and(session.leave_transaction().await);
-    match checked {
-        Err(error) if ErrorClass::of(&error).is_connection_lost() => Err(error),
-        checked => Ok(checked.map_err(|error| error_message(&error))),
-    }
+    Ok(fail_if_lost(checked)?.map_err(|error| error_message(&error)))
 }

@@ -4,6 +4,7 @@ use super::lock_tables::LockTables;
 use super::row_locks::RowQuery;
 use super::{LockSlot, LockSnapshot, PreparedTransaction, SessionLocks};
 use crate::sql::options::LockServer;
+use crate::sql::pool::fail_if_lost;
 use crate::sql::{Dialect, Options, SessionLabel};
 use crate::{Error, Hierarchy, Result, Target};
 use hierlock_engine::introspection::{
@@ -197,24 +198,20 @@ impl LockInspector {
                 ));
             }
             let Some(sql) = query.sql() else { continue };
-            match self.session.as_ref().cells(&sql).await {
+            match fail_if_lost(self.session.as_ref().cells(&sql).await)? {
                 Ok(answer) => locks.extend(query.locks(&answer, &labels)),
+                Err(error) if ErrorClass::of(&error) == ErrorClass::AccessDenied => {
+                    let (table, account) = (table.qualified_name(), &snapshot.account);
+                    snapshot.notes.push(format!(
+                        "who has locked which row of {name} is not visible to this account; GRANT SELECT ON {table} TO \
+                         {account}"
+                    ));
+                }
                 Err(error) => {
-                    let class = ErrorClass::of(&error);
-                    if class.is_connection_lost() {
-                        return Err(error);
-                    }
-                    snapshot.notes.push(if class == ErrorClass::AccessDenied {
-                        format!(
-                            "who has locked which row of {name} is not visible to this account; \
-                             GRANT SELECT ON {} TO {}",
-                            table.qualified_name(),
-                            snapshot.account
-                        )
-                    } else {
-                        let why = error_message(&error);
-                        format!("who has locked which row of {name} could not be read: {why}")
-                    });
+                    let why = error_message(&error);
+                    snapshot.notes.push(format!(
+                        "who has locked which row of {name} could not be read: {why}"
+                    ));
                 }
             }
         }

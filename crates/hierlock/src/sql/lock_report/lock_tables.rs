@@ -2,6 +2,7 @@
 
 use crate::Hierarchy;
 use crate::sql::agreement::{Agreement, COLUMNS};
+use crate::sql::pool::fail_if_lost;
 use crate::sql::scheme::{DEFAULT_SPACE, KEY_VERSION, META_TABLE};
 use crate::sql::{Dialect, Scheme, Strategy};
 use hierlock_engine::sessions::current_database;
@@ -44,17 +45,15 @@ impl LockTables {
         let database = session.rows(current_database(session.dialect)).await?.concat().concat();
         found.database = Some(database.clone()).filter(|name| !name.is_empty());
         let rows = session.rows(&format!("SELECT {COLUMNS} FROM {META_TABLE}")).await;
-        let rows = rows.or_else(|error| match ErrorClass::of(&error) {
-            class if class.is_connection_lost() => Err(error),
-            ErrorClass::UndefinedTable => Ok(Vec::new()),
-            _ => {
+        let rows = fail_if_lost(rows)?.unwrap_or_else(|error| {
+            if ErrorClass::of(&error) != ErrorClass::UndefinedTable {
                 let why = error_message(&error);
-                let note =
-                    format!("{META_TABLE} could not be read, so buckets have no paths: {why}");
-                found.notes.push(note);
-                Ok(Vec::new())
+                found.notes.push(format!(
+                    "{META_TABLE} could not be read, so buckets have no paths: {why}"
+                ));
             }
-        })?;
+            Vec::new()
+        });
         for agreement in rows.iter().filter_map(|row| Agreement::parse(row)) {
             match scheme_of(session.dialect, &agreement) {
                 Some(scheme) => found.tables.push(LockTable::new(scheme, &*database)),
