@@ -6,8 +6,8 @@ use super::outage::Outage;
 use super::session_label::LabelLimit;
 use super::wait::{WatchEnd, WatchReport};
 use super::{
-    AcquireError, HoldSession, HoldSessions, LabelRows, LabelText, LockPool, LockSession,
-    LockStatement, Scheme, SharedKeys, SlotBlockers, SqlHold, Strategy, ValueForm, update_keys,
+    AcquireError, HoldSession, HoldSessions, LabelRows, LabelText, LockPool, LockSession, Scheme,
+    SharedKeys, SlotBlockers, SqlHold, Strategy, ValueForm, update_keys,
 };
 use crate::backend::WaitLimit;
 use crate::error::{Blocker, Error, LockConflict, LockError};
@@ -257,8 +257,7 @@ impl Acquirer {
         let label = self.label();
         let take = |form| self.scheme.take(steps, Some(&label), LockWaitPolicy::Fail, form);
         let attempted = if self.scheme.strategy == Strategy::Advisory {
-            let LockStatement { sql, .. } = take(ValueForm::Text);
-            let sql = format!("{}{sql}", session.begin);
+            let sql = format!("{}{}", session.begin, take(ValueForm::Text).sql);
             // One row for each key: whether it was taken.
             session.inner.rows(&sql).await.map(|rows| {
                 let refused = rows.iter().position(|row| row[0] == "f");

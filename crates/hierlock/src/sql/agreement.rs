@@ -181,39 +181,42 @@ impl Scheme {
         }
     }
 
-    /// Returns the reason why a stored agreement excludes clients with this scheme, or `None` if it allows them.
-    pub(super) fn difference(&self, stored: &Agreement) -> Option<String> {
+    /// Fails with the reason if a stored agreement excludes clients with this scheme.
+    pub(super) fn compare(&self, stored: &Agreement) -> Result<(), String> {
         let ours = self.agreement();
         let (table, space) = (self.rows_table(), &stored.space);
         // Both strategies use the same rows.
         let rows = |strategy: &str| strategy.replace("on-demand", "per-id");
         if rows(&ours.strategy) != rows(&stored.strategy) {
-            return Some(format!(
+            return Err(format!(
                 "its clients have agreed on the strategy {}, not {} (`{space}` in {META_TABLE}): \
                  connect with ?strategy={}, or keep the locks apart with table=NAME",
                 stored.strategy, ours.strategy, stored.strategy
             ));
         }
         if ours.buckets != stored.buckets {
-            return Some(format!(
+            return Err(format!(
                 "`{table}` is striped over {} buckets, not {}; leave buckets= away to follow it",
                 stored.buckets, ours.buckets
             ));
         }
         if ours.levels != stored.levels {
             let (stored, ours) = (&stored.levels, &ours.levels);
-            return Some(format!("`{table}` is for the levels {stored}, not {ours}"));
+            return Err(format!("`{table}` is for the levels {stored}, not {ours}"));
         }
         if ours.key_version != stored.key_version {
-            return Some(format!(
+            return Err(format!(
                 "`{table}` is used with version {} of the keys, not {}; all clients must have the \
                  same release of hierlock",
                 stored.key_version, ours.key_version
             ));
         }
-        (!stored.is_ready).then(|| {
-            format!("`{table}` is not filled yet; run `hierlock provision` again to finish it")
-        })
+        if !stored.is_ready {
+            return Err(format!(
+                "`{table}` is not filled yet; run `hierlock provision` again to finish it"
+            ));
+        }
+        Ok(())
     }
 
     /// Adopts the stored bucket count, unless another count was given.
@@ -265,10 +268,10 @@ mod tests {
         let scheme = Scheme::new(Dialect::Mysql);
         let new = scheme.agreement();
         let stored = Agreement { is_ready: true, ..new.clone() };
-        assert_eq!(scheme.difference(&stored), None);
+        assert_eq!(scheme.compare(&stored), Ok(()));
         let per_id = scheme.clone().strategy(Strategy::PerId).unwrap();
         let on_demand = scheme.clone().strategy(Strategy::OnDemand).unwrap();
-        assert_eq!(per_id.difference(&on_demand.agreement()), None);
+        assert_eq!(per_id.compare(&on_demand.agreement()), Ok(()));
         let few = scheme.clone().buckets(Buckets::new(64).unwrap());
         let deep = scheme.clone().hierarchy(Hierarchy::new(["a", "b"]).unwrap());
         let newer = Agreement { key_version: 2, ..stored.clone() };
@@ -279,7 +282,7 @@ mod tests {
             (&scheme, &newer, "version 2"),
             (&scheme, &new, "hierlock provision"),
         ] {
-            let why = ours.difference(stored).unwrap();
+            let why = ours.compare(stored).unwrap_err();
             assert!(why.contains(says), "{why}");
         }
     }

@@ -118,9 +118,7 @@ pub(super) async fn agree(
         return if is_fine { Ok(true) } else { Err(scheme.no_table()) };
     };
     scheme.follow(&stored);
-    if let Some(why) = scheme.difference(&stored) {
-        return Err(LockTableError::Unusable(why));
-    }
+    scheme.compare(&stored).map_err(LockTableError::Unusable)?;
     if scheme.dialect.is_innodb() {
         RowTable::find(session, scheme).await?;
     }

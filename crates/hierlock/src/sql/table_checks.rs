@@ -84,7 +84,7 @@ async fn check_allowed(session: &mut Session, scheme: &mut Scheme) -> Result<Tab
     };
     scheme.follow(&stored);
     let agreed = Agreement { is_ready: true, ..stored.clone() };
-    if let Some(why) = scheme.difference(&agreed) {
+    if let Err(why) = scheme.compare(&agreed) {
         let fix = "give all clients the same URL parameters and --levels";
         return Ok(unusable(AGREEMENT.problem(why, fix)));
     }

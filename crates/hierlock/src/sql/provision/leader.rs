@@ -94,9 +94,9 @@ impl Provision {
     /// Fails if a stored agreement differs from this scheme. Ignores its state.
     pub(super) fn check_agreement(&self, stored: &Agreement) -> Result<()> {
         let stored = Agreement { is_ready: true, ..stored.clone() };
-        let Some(mut why) = self.scheme.difference(&stored) else { return Ok(()) };
+        let Err(mut why) = self.scheme.compare(&stored) else { return Ok(()) };
         let same = Agreement { buckets: self.scheme.buckets.count(), ..stored };
-        if self.scheme.difference(&same).is_none() {
+        if self.scheme.compare(&same).is_ok() {
             let buckets = same.buckets;
             why += &format!(", or change it with `hierlock provision --rebucket {buckets}`");
         }

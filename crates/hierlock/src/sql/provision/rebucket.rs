@@ -47,14 +47,11 @@ impl Provision {
         // A count in the URL must be the old or the new one.
         let (old, asked) = (stored.buckets, self.scheme.buckets.count());
         if !self.scheme.follows_table && asked != old && asked != new.count() {
-            let why = self.scheme.difference(&stored).unwrap_or_default();
-            return Err(LockTableError::Unusable(why));
+            self.scheme.compare(&stored).map_err(LockTableError::Unusable)?;
         }
         let to = self.with_buckets(new);
         let changed = Agreement { buckets: new.count(), is_ready: true, ..stored.clone() };
-        if let Some(why) = to.scheme.difference(&changed) {
-            return Err(LockTableError::Unusable(why));
-        }
+        to.scheme.compare(&changed).map_err(LockTableError::Unusable)?;
         let mut inserted = 0;
         if stored.is_ready && new.count() > old {
             let chunks = to.chunks(old, new.count());
