@@ -120,7 +120,7 @@ impl Scheme {
     }
 
     /// Returns the statements that store the agreement of a new table. An existing agreement stays.
-    pub(super) fn agree(&self) -> Vec<String> {
+    pub(super) fn insert_agreement(&self) -> Vec<String> {
         let [insert, on_conflict] = self.insert_words();
         let Agreement { space, strategy, buckets, levels, key_version, is_ready } =
             self.agreement();
@@ -135,9 +135,9 @@ impl Scheme {
         let mut statements = vec![insert(&space, "")];
         if space == DEFAULT_SPACE && self.table.is_some() {
             // The default agreement may be for another strategy, and so for another table.
-            let (table, is_about) = (self.rows_table(), self.is_about());
+            let (table, is_ours) = (self.rows_table(), self.agreement_condition());
             let condition = format!(
-                " FROM (SELECT COUNT(*) AS n FROM {META_TABLE} WHERE {is_about}) a WHERE a.n = 0"
+                " FROM (SELECT COUNT(*) AS n FROM {META_TABLE} WHERE {is_ours}) a WHERE a.n = 0"
             );
             statements.push(insert(table, &condition));
         }
@@ -145,7 +145,7 @@ impl Scheme {
     }
 
     /// Returns the condition for the rows of [`META_TABLE`] about this lock table.
-    pub(super) fn is_about(&self) -> String {
+    fn agreement_condition(&self) -> String {
         let table = self.rows_table();
         let is_default = |strategy: &Strategy| strategy.default_table() == table;
         let strategies = Strategy::ALL.into_iter().filter(is_default);
@@ -159,12 +159,12 @@ impl Scheme {
 
     /// Returns the statement that stores another bucket count.
     pub(super) fn update_buckets(&self, buckets: u32) -> String {
-        format!("UPDATE {META_TABLE} SET buckets = {buckets} WHERE {}", self.is_about())
+        format!("UPDATE {META_TABLE} SET buckets = {buckets} WHERE {}", self.agreement_condition())
     }
 
     /// Returns the statement that stores that all rows exist.
     pub(super) fn update_ready(&self) -> String {
-        format!("UPDATE {META_TABLE} SET state = '{READY}' WHERE {}", self.is_about())
+        format!("UPDATE {META_TABLE} SET state = '{READY}' WHERE {}", self.agreement_condition())
     }
 
     /// Returns the agreement of clients with this scheme, for a new table.

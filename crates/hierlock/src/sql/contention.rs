@@ -34,7 +34,7 @@ impl Acquirer {
                 drop(counts);
                 tracing::info!(
                     wanted = %step.target,
-                    in_the_way = %blocker,
+                    blocker = %blocker,
                     level = step.level,
                     bucket = step.slot,
                     "a wait for another node that has the same bucket"

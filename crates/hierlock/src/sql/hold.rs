@@ -56,7 +56,7 @@ pub(super) struct HoldSessions {
 
 impl HoldSessions {
     /// Checks that all sessions are alive and that their server accepts writes, and shows their label.
-    async fn ping(&mut self, pool: &LockPool) -> Result<(), sqlx::Error> {
+    async fn ping(&mut self, pool: &LockPool) -> sqlx::Result<()> {
         let label = self.label.get_or_insert_with(|| {
             let claims = self.entry.claims();
             let targets = claims.iter().map(|(target, mode)| (target, *mode));
@@ -72,7 +72,7 @@ impl HoldSessions {
         Ok(())
     }
 
-    async fn ping_extensions(&mut self) -> Result<(), sqlx::Error> {
+    async fn ping_extensions(&mut self) -> sqlx::Result<()> {
         for session in &mut self.extensions {
             session.ping().await?;
         }
@@ -80,7 +80,7 @@ impl HoldSessions {
     }
 
     /// Gets a fencing token from the server. All locks are still held when the token is assigned.
-    async fn draw_token(&mut self) -> Result<Option<u64>, sqlx::Error> {
+    async fn draw_token(&mut self) -> sqlx::Result<Option<u64>> {
         let rows = match &mut self.main {
             HoldSession::Own(session) if session.dialect.is_innodb() => {
                 session.rows("SELECT UUID_SHORT()").await?
@@ -170,7 +170,7 @@ impl HoldInner {
     }
 
     /// Releases all locks, and returns clean sessions to the pool.
-    async fn end(&self, held: HoldSessions) -> Result<(), sqlx::Error> {
+    async fn end(&self, held: HoldSessions) -> sqlx::Result<()> {
         let HoldSessions { main, extensions, entry, permit, .. } = held;
         let mut ended = Ok(());
         for session in extensions.into_iter().map(HoldSession::Own).chain([main]) {

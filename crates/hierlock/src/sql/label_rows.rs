@@ -46,7 +46,7 @@ impl LabelRows {
         pool: &LockPool,
         session: &mut Session,
         label: &LabelText,
-    ) -> Result<(), sqlx::Error> {
+    ) -> sqlx::Result<()> {
         if session.dialect == Dialect::Postgres {
             return match label.as_str() {
                 short if short.len() <= MAX_POSTGRES_LENGTH => session.ping().await,
@@ -83,7 +83,7 @@ async fn write_row(
     session: &mut Session,
     before: &str,
     label: &LabelText,
-) -> Result<(), sqlx::Error> {
+) -> sqlx::Result<()> {
     let label = label.as_str();
     let row = format!("INTO {LABEL_TABLE} (session, label) VALUES (CONNECTION_ID(), '{label}')");
     if session.dialect == Dialect::Mariadb {
@@ -103,7 +103,7 @@ async fn write_row(
 
 impl LockPool {
     /// Returns whether label rows are needed on this server, and possible. The first ping queries the server.
-    async fn writes_label_rows(&self, session: &mut Session) -> Result<bool, sqlx::Error> {
+    async fn writes_label_rows(&self, session: &mut Session) -> sqlx::Result<bool> {
         let known = *self.writes_label_rows.lock();
         if let Some(known) = known {
             return Ok(known);
@@ -118,7 +118,7 @@ impl LockPool {
 pub(super) async fn check(
     pool: &LockPool,
     session: &mut Session,
-) -> Result<Result<(), String>, sqlx::Error> {
+) -> sqlx::Result<Result<(), String>> {
     let (client, now) = (&pool.settings.client, pool.server.server_time());
     let label = LabelText::new(LabelLimit::WHOLE, client, now, []);
     let mut checked = write_row(pool, session, "", &label).await;

@@ -128,7 +128,7 @@ pub(super) async fn agree(
 /// Creates the tables of the strategy `on-demand`, which needs no provisioning, and stores the agreement.
 async fn create_on_demand(session: &mut Session, scheme: &Scheme) -> Result<()> {
     make_meta(session).await?;
-    for statement in scheme.create_rows().into_iter().chain(scheme.agree()) {
+    for statement in scheme.create_rows().into_iter().chain(scheme.insert_agreement()) {
         session.run(&statement).await?;
     }
     if scheme.dialect.is_innodb() {

@@ -72,7 +72,7 @@ impl LockPool {
     }
 
     /// Releases all locks of a session, and returns it to the pool.
-    pub(super) async fn roll_back(&self, mut session: Session) -> Result<(), sqlx::Error> {
+    pub(super) async fn roll_back(&self, mut session: Session) -> sqlx::Result<()> {
         session.roll_back().await?;
         self.server.give_back(session);
         Ok(())

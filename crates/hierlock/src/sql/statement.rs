@@ -98,7 +98,7 @@ impl LockStatement {
     /// # Cancel safety
     /// Not cancel safe: if the future is dropped, the statement keeps running on the server. Only the task that owns the
     /// session may call this, and it cancels the statement on the server first.
-    pub(super) async fn run(self, session: &mut SessionRef<'_>) -> Result<usize, sqlx::Error> {
+    pub(super) async fn run(self, session: &mut SessionRef<'_>) -> sqlx::Result<usize> {
         let rows = session.run_unlimited(self.sql, self.values).await?;
         match rows.first() {
             Some(row) if self.is_count => Ok(row.int(0).map_err(|error| error.0)? as usize),
@@ -107,10 +107,7 @@ impl LockStatement {
     }
 
     /// Runs a statement that waits for no lock, with the answer limit.
-    pub(super) async fn run_limited(
-        self,
-        session: &mut SessionRef<'_>,
-    ) -> Result<usize, sqlx::Error> {
+    pub(super) async fn run_limited(self, session: &mut SessionRef<'_>) -> sqlx::Result<usize> {
         let limit = session.answer_limit;
         let ran = tokio::time::timeout(limit, self.run(session)).await;
         ran.map_err(|_| hierlock_engine::timed_out(limit))?

@@ -30,7 +30,7 @@ pub(super) struct WatchReport<'a> {
 /// The reason why a statement is no longer watched.
 pub(super) enum WatchEnd {
     /// The statement ran to its end.
-    Ran(Result<usize, sqlx::Error>),
+    Ran(sqlx::Result<usize>),
     /// The caller has dropped its future.
     Abandoned,
     /// The deadline has passed, after this wait for these blockers.
@@ -187,8 +187,8 @@ impl LockPool {
         &self,
         dialect: Dialect,
         id: SessionId,
-        mut statement: Pin<&mut impl Future<Output = Result<T, sqlx::Error>>>,
-    ) -> Result<T, sqlx::Error> {
+        mut statement: Pin<&mut impl Future<Output = sqlx::Result<T>>>,
+    ) -> sqlx::Result<T> {
         let until_end = async {
             loop {
                 if let Err(error) = self.server.cancel(dialect, id.pid).await {

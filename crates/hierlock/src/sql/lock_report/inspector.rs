@@ -111,7 +111,7 @@ impl LockInspector {
         ServerError::Failed { server: self.address.to_string(), source }.into()
     }
 
-    async fn read_snapshot(&mut self) -> Result<LockSnapshot, sqlx::Error> {
+    async fn read_snapshot(&mut self) -> sqlx::Result<LockSnapshot> {
         let mut snapshot = LockSnapshot::new(self.address.to_string());
         let dialect = self.session.dialect;
         snapshot.dialect = Some(dialect);
@@ -174,7 +174,7 @@ impl LockInspector {
         sessions: &[SessionInfo],
         waits: &[LockWait],
         snapshot: &mut LockSnapshot,
-    ) -> Result<Vec<SessionLock>, sqlx::Error> {
+    ) -> sqlx::Result<Vec<SessionLock>> {
         let Some(database) = tables.database.as_deref() else { return Ok(Vec::new()) };
         let is_here = |info: &&SessionInfo| info.database.as_deref() == Some(database);
         let label = |info: &SessionInfo| {
@@ -221,10 +221,10 @@ impl LockInspector {
 
 /// Returns the answer, or `None` if the account lacks a privilege, which is then added to the snapshot.
 fn if_allowed<T>(
-    answer: Result<T, sqlx::Error>,
+    answer: sqlx::Result<T>,
     dialect: Dialect,
     snapshot: &mut LockSnapshot,
-) -> Result<Option<T>, sqlx::Error> {
+) -> sqlx::Result<Option<T>> {
     match answer {
         Err(error) if ErrorClass::of(&error) == ErrorClass::AccessDenied => {
             snapshot.missing.push(match dialect {

@@ -40,7 +40,7 @@ pub(super) struct LockTables {
 
 impl LockTables {
     /// Reads all lock tables of a database. Advisory keys are included without an agreement, since they need none.
-    pub(super) async fn read(session: &mut SessionRef<'_>) -> Result<Self, sqlx::Error> {
+    pub(super) async fn read(session: &mut SessionRef<'_>) -> sqlx::Result<Self> {
         let mut found = Self::default();
         let database = session.rows(current_database(session.dialect)).await?.concat().concat();
         found.database = Some(database.clone()).filter(|name| !name.is_empty());
@@ -73,7 +73,7 @@ impl LockTables {
     }
 
     /// Finds the schemas of tables on PostgreSQL: for each name the first on the search path.
-    async fn find_schemas(&mut self, session: &mut SessionRef<'_>) -> Result<(), sqlx::Error> {
+    async fn find_schemas(&mut self, session: &mut SessionRef<'_>) -> sqlx::Result<()> {
         let with_rows = self.tables.iter().filter(|table| table.has_rows());
         // Table names are plain, so they need no escaping.
         let name = |table: &LockTable| format!("('{}')", table.scheme.rows_table());

@@ -18,7 +18,7 @@ impl Provision {
     pub(super) async fn session(&self) -> Result<Session> {
         let mut session = Session::connect_alone(&self.address, self.answer_limit).await?;
         session.set_answer_limit(ANSWER_LIMIT);
-        if let Some(sql) = self.series.allow(self.scheme.dialect) {
+        if let Some(sql) = self.series.set_recursion_limit(self.scheme.dialect) {
             session.run(&sql).await?;
         }
         Ok(session)

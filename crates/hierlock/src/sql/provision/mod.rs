@@ -102,7 +102,7 @@ impl Provision {
         scheme.dialect = session.dialect;
         let asked = async {
             let warnings = lock_table::check_server(&mut session, &address).await?;
-            let series = Series::ask(&mut session).await?;
+            let series = Series::detect(&mut session).await?;
             if scheme.follows_table
                 && let Some(stored) = lock_table::read(&mut session, &scheme).await?
             {
@@ -166,7 +166,7 @@ impl Provision {
             Some(stored) => self.check_agreement(&stored)?,
             None => {
                 self.check_table(&mut leader).await?;
-                run_all(&mut leader, self.scheme.agree()).await?;
+                run_all(&mut leader, self.scheme.insert_agreement()).await?;
             }
         }
         if is_striped {

@@ -20,7 +20,7 @@ pub(super) enum Series {
 
 impl Series {
     /// Returns the way of this server. MariaDB can be built or started without the engine `SEQUENCE`.
-    pub(super) async fn ask(session: &mut Session) -> sqlx::Result<Self> {
+    pub(super) async fn detect(session: &mut Session) -> sqlx::Result<Self> {
         let engine = "SELECT COUNT(*) FROM information_schema.ENGINES WHERE ENGINE = 'SEQUENCE' AND \
                       SUPPORT IN ('YES', 'DEFAULT')";
         Ok(match session.dialect {
@@ -34,7 +34,7 @@ impl Series {
     }
 
     /// Returns the statement that sets the session's limit for recursion, which may be too low.
-    pub(super) fn allow(self, dialect: Dialect) -> Option<String> {
+    pub(super) fn set_recursion_limit(self, dialect: Dialect) -> Option<String> {
         let limit = match (self, dialect) {
             (Series::Recursive, Dialect::Mariadb) => "max_recursive_iterations",
             (Series::Recursive, _) => "cte_max_recursion_depth",
