@@ -220,10 +220,8 @@ impl HoldInner {
     async fn token(&self) -> Result<u64> {
         let mut held = self.held.lock().await;
         let Some(sessions) = &mut *held else { return Err(self.lost_error()) };
-        let token = match sessions.draw_token().await {
-            Ok(token) => token,
-            Err(error) => return Err(self.lose(&mut held, &error_message(&error))),
-        };
+        let token = sessions.draw_token().await;
+        let token = token.map_err(|error| self.lose(&mut held, &error_message(&error)))?;
         let token = token.ok_or_else(|| self.pool.unexpected("it has given no fencing token"))?;
         drop(held);
         if self.scheme.dialect == Dialect::Postgres {

@@ -209,10 +209,7 @@ impl LockServer {
                 driver_parameters.push((name.into_owned(), value.into_owned()));
             }
         }
-        url.set_query(None);
-        if !driver_parameters.is_empty() {
-            url.query_pairs_mut().extend_pairs(driver_parameters);
-        }
+        url.query_pairs_mut().clear().extend_pairs(driver_parameters);
         options.merge(url_options)?.at(ServerAddress::from_url(&url)?, hierarchy)
     }
 }

@@ -20,9 +20,9 @@
 //! of its targets, or an ancestor of one, maps to that slot ([`SessionLabel::target_of_slot`]).
 
 use super::statement::Writer;
-use super::{ClientIdentity, Dialect, Scheme};
+use super::{ClientIdentity, Dialect, Scheme, client_identity};
 use crate::{Claim, Mode, Target};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{AsciiSet, percent_decode_str, utf8_percent_encode};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -38,14 +38,8 @@ const SINCE_LENGTH: usize = 13;
 
 /// The characters of a target that are percent-encoded. `%` is not, since [`Target`] itself escapes with it. No other
 /// character can end a literal or a comment.
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'_')
-    .remove(b'.')
-    .remove(b':')
-    .remove(b'@')
-    .remove(b'/')
-    .remove(b'%');
+const ENCODED: &AsciiSet =
+    &client_identity::ENCODED.remove(b':').remove(b'@').remove(b'/').remove(b'%');
 
 /// The maximum length of a label, and the bytes of it that are reserved for the client.
 #[derive(Clone, Copy, Debug)]
