@@ -130,25 +130,24 @@ pub(super) fn refusal(error: &LockTableError, scheme: &Scheme) -> Option<Finding
 
 /// Tests whether locks exclude. Nothing is locked when this returns, unless the server cannot be reached.
 pub(super) async fn check(pool: &LockPool, scheme: &Scheme) -> Result<Exclusion> {
-    let checked = timeout(TOTAL_LIMIT, check_unlimited(pool, scheme)).await;
+    let checked = timeout(TOTAL_LIMIT, async {
+        let first = pool.server.connect().await?;
+        let second = pool.server.connect().await?;
+        let observer = Session::connect_alone(&pool.server.address, pool.answer_limit()).await?;
+        let mut check = ExclusionCheck { pool, scheme, first, second, observer, unlisted: None };
+        let exclusion = check.run().await?;
+        check.roll_back().await?;
+        let ExclusionCheck { first, second, observer, .. } = check;
+        [first, second, observer].into_iter().for_each(Session::close);
+        Ok(exclusion)
+    });
+    let checked = checked.await;
     // Sessions that have not rolled back were dropped, and are being ended on the server.
     pool.wait_until_abandoned_end().await;
     checked.unwrap_or_else(|_| {
         let reason = format!("it took longer than {} seconds", TOTAL_LIMIT.as_secs());
         Ok(Exclusion::Unknown { reason })
     })
-}
-
-async fn check_unlimited(pool: &LockPool, scheme: &Scheme) -> Result<Exclusion> {
-    let first = pool.server.connect().await?;
-    let second = pool.server.connect().await?;
-    let observer = Session::connect_alone(&pool.server.address, pool.answer_limit()).await?;
-    let mut check = ExclusionCheck { pool, scheme, first, second, observer, unlisted: None };
-    let exclusion = check.run().await?;
-    check.roll_back().await?;
-    let ExclusionCheck { first, second, observer, .. } = check;
-    [first, second, observer].into_iter().for_each(Session::close);
-    Ok(exclusion)
 }
 
 /// Two sessions that lock, and one that observes their waits.

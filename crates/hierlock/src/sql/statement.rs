@@ -117,12 +117,6 @@ impl LockStatement {
     pub(super) fn text(sql: String) -> Self {
         Self { sql, values: Vec::new(), rows: 0, is_count: false }
     }
-
-    /// Returns a statement of PostgreSQL that returns only the number of rows, which saves sending them.
-    pub(super) fn into_count(self) -> Self {
-        let sql = format!("SELECT count(*) FROM ({}) q", self.sql);
-        Self { sql, is_count: true, ..self }
-    }
 }
 
 /// Splits steps into runs of the same level and mode. Each run is one part of a statement.
@@ -242,6 +236,15 @@ impl Writer<'_> {
 
     pub(super) fn finish(self, sql: String, rows: usize) -> LockStatement {
         LockStatement { sql, values: self.values, rows, is_count: false }
+    }
+
+    /// Finishes a statement of PostgreSQL. With bound values it returns only the number of rows, which saves sending them.
+    pub(super) fn finish_counted(self, sql: String, rows: usize) -> LockStatement {
+        if self.form == ValueForm::Text {
+            return self.finish(sql, rows);
+        }
+        let sql = format!("SELECT count(*) FROM ({sql}) q");
+        LockStatement { is_count: true, ..self.finish(sql, rows) }
     }
 }
 

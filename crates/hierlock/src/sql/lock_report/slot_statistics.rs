@@ -100,7 +100,9 @@ impl SlotStatistics {
             // The session may have started another wait since the last snapshot.
             let is_new = wait.waiting_for.is_some_and(|waited| waited < elapsed);
             let known = if is_new { None } else { ended.remove(&key) };
-            let contention = known.map_or(wait.contention, |known| known.with(wait.contention));
+            // `Yes` before `No` before `Unknown`: false contention stays false contention, since without it the session
+            // would have waited less.
+            let contention = wait.contention.min(known.unwrap_or(FalseContention::Unknown));
             self.under_way.insert(key, contention);
         }
         if let Some(period) = self.periods.back_mut() {

@@ -35,12 +35,6 @@ impl FalseContention {
             FalseContention::Unknown => "unknown",
         }
     }
-
-    /// Combines the results of two snapshots of one wait. False contention stays false contention: without it, the session
-    /// would have waited less.
-    pub(super) fn with(self, later: Self) -> Self {
-        if self == FalseContention::Unknown { later } else { self.min(later) }
-    }
 }
 
 impl LockSnapshot {

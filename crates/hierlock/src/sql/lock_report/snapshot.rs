@@ -308,9 +308,8 @@ impl ReportedLock {
         // A session that waits for a row FOR SHARE on PostgreSQL takes a tuple lock of this mode.
         let is_for_share = self.target.kind == LockKind::Row && mode == "RowShareLock";
         is_for_share
-            || mode == "S"
             || mode.starts_with("S,")
-            || matches!(mode, "ShareLock" | "For Share" | "READ")
+            || matches!(mode, "S" | "ShareLock" | "For Share" | "READ")
     }
 
     /// Returns the mode of a lock on a slot. `None` if it is unknown.
