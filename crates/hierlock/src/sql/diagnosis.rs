@@ -44,13 +44,13 @@ async fn check(
     facts.needed_connections = Some(u64::from(clients).saturating_mul(per_client));
     let mut findings: Vec<Finding> =
         CHECKS.iter().filter_map(|check| check.judge(&facts)).collect();
-    let tables = table_checks::check(&mut session, &mut scheme).await?;
-    findings.extend(tables.findings);
+    let (of_tables, is_lockable) = table_checks::check(&mut session, &mut scheme).await?;
+    findings.extend(of_tables);
     session.close();
     let unknown = |reason: &str| Ok(Exclusion::Unknown { reason: reason.to_owned() });
     let exclusion = if facts.is_pooled == Some(true) {
         unknown("a pooler lets several clients use one session")
-    } else if !tables.is_lockable {
+    } else if !is_lockable {
         unknown("there is nothing to lock yet")
     } else {
         exclusion::check(pool, &scheme).await

@@ -28,17 +28,8 @@ const PROVISIONING: Check = Check {
 
 const PROVISION: &str = "run `hierlock provision` with the URL of the clients";
 
-/// The findings about the lock tables.
-pub(super) struct TableFindings {
-    pub(super) findings: Vec<Finding>,
-    /// Whether a test can lock slots: there are rows or advisory keys.
-    pub(super) is_lockable: bool,
-}
-
-/// Returns one finding, after which no slot can be locked.
-fn unusable(finding: Finding) -> TableFindings {
-    TableFindings { findings: vec![finding], is_lockable: false }
-}
+/// The findings about the lock tables, and whether a test can lock slots: there are rows or advisory keys.
+type TableFindings = (Vec<Finding>, bool);
 
 /// Checks the tables of a scheme, which adopts the bucket count of the table unless a count was given.
 pub(super) async fn check(session: &mut Session, scheme: &mut Scheme) -> Result<TableFindings> {
@@ -47,12 +38,12 @@ pub(super) async fn check(session: &mut Session, scheme: &mut Scheme) -> Result<
     let error = match checked.and_then(|checked| Ok(left.map(|()| checked)?)) {
         Err(LockTableError::Statement(error)) => error,
         Err(LockTableError::Unusable(why)) => {
-            return Ok(unusable(AGREEMENT.problem(why, "update this program")));
+            return Ok((vec![AGREEMENT.problem(why, "update this program")], false));
         }
         checked => return checked,
     };
     let why = error_message(&error);
-    Ok(unusable(match ErrorClass::of(&error) {
+    let finding = match ErrorClass::of(&error) {
         class if class.is_connection_lost() => return Err(error.into()),
         ErrorClass::AccessDenied => {
             let tables = format!("{META_TABLE} and SELECT, UPDATE ON {}", scheme.quoted_table());
@@ -63,7 +54,8 @@ pub(super) async fn check(session: &mut Session, scheme: &mut Scheme) -> Result<
             let fix = "lock on a server that executes statements";
             TABLE.problem(format!("the server does not read the lock tables: {why}"), fix)
         }
-    }))
+    };
+    Ok((vec![finding], false))
 }
 
 async fn check_allowed(session: &mut Session, scheme: &mut Scheme) -> Result<TableFindings> {
@@ -79,14 +71,13 @@ async fn check_allowed(session: &mut Session, scheme: &mut Scheme) -> Result<Tab
                 TABLE.problem(message, PROVISION)
             }
         };
-        let is_lockable = scheme.strategy == Strategy::Advisory;
-        return Ok(TableFindings { is_lockable, ..unusable(finding) });
+        return Ok((vec![finding], scheme.strategy == Strategy::Advisory));
     };
     scheme.follow(&stored);
     let agreed = Agreement { is_ready: true, ..stored.clone() };
     if let Err(why) = scheme.compare(&agreed) {
         let fix = "give all clients the same URL parameters and --levels";
-        return Ok(unusable(AGREEMENT.problem(why, fix)));
+        return Ok((vec![AGREEMENT.problem(why, fix)], false));
     }
     let Agreement { strategy, levels, is_ready, .. } = stored;
     let agreement = AGREEMENT.ok(match scheme.strategy {
@@ -96,14 +87,14 @@ async fn check_allowed(session: &mut Session, scheme: &mut Scheme) -> Result<Tab
         _ => format!("{strategy}, for {levels}"),
     });
     if scheme.strategy == Strategy::Advisory {
-        return Ok(TableFindings { findings: vec![agreement], is_lockable: true });
+        return Ok((vec![agreement], true));
     }
     let (table, is_lockable) = check_table(session, scheme).await?;
     let mut findings = vec![agreement, table];
     if scheme.strategy == Strategy::Striped && is_lockable {
         findings.push(check_rows(session, scheme, is_ready).await?);
     }
-    Ok(TableFindings { findings, is_lockable })
+    Ok((findings, is_lockable))
 }
 
 /// Checks the table of rows. Also returns whether a test can lock its rows.
