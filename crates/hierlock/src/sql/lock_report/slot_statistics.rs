@@ -3,6 +3,7 @@
 use super::slot_wait::slot_wait;
 use super::{FalseContention, LockSlot, LockSnapshot};
 use crate::Target;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +15,6 @@ use std::time::{Duration, SystemTime};
 pub struct SlotStatistics {
     window: Option<Duration>,
     periods: VecDeque<Period>,
-    last_taken: Option<SystemTime>,
     /// The waits of the last snapshot, by process id and slot. A period counts them when they end.
     under_way: BTreeMap<(i64, LockSlot), FalseContention>,
 }
@@ -90,8 +90,7 @@ impl SlotStatistics {
     /// Adds a snapshot, which must be later than those before.
     pub fn add(&mut self, snapshot: &LockSnapshot) {
         let taken = snapshot.taken;
-        let elapsed = self.last_taken.map_or(Duration::ZERO, |before| age(before, taken));
-        self.last_taken = Some(taken);
+        let elapsed = self.periods.back().map_or(Duration::ZERO, |last| age(last.ended, taken));
         let waits = snapshot.sessions.iter().filter_map(|session| slot_wait(session, snapshot));
         let waits: Vec<_> = waits.collect();
         let mut ended = std::mem::take(&mut self.under_way);
@@ -116,16 +115,14 @@ impl SlotStatistics {
         period.samples += 1;
         let mut waiting: BTreeMap<LockSlot, usize> = BTreeMap::new();
         for wait in waits {
-            *waiting.entry(wait.slot.clone()).or_default() += 1;
+            let waiting = waiting.entry(wait.slot.clone()).or_default();
+            *waiting += 1;
             let counts = period.slots.entry(wait.slot).or_default();
+            counts.max_waiting = counts.max_waiting.max(*waiting);
+            counts.sum_waiting += 1;
             counts.waited += wait.waiting_for.map_or(elapsed, |waited| waited.min(elapsed));
             counts.wanted.extend(wait.wanted);
             counts.held.extend(wait.held);
-        }
-        for (slot, count) in waiting {
-            let counts = period.slots.entry(slot).or_default();
-            counts.max_waiting = counts.max_waiting.max(count);
-            counts.sum_waiting += count;
         }
     }
 
@@ -177,10 +174,8 @@ impl SlotStatistics {
             held: counts.held,
         };
         let mut slots: Vec<SlotSummary> = found.into_iter().map(summary).collect();
-        slots.sort_by(|one, other| {
-            let key = |it: &SlotSummary| (it.waited, it.max_waiting, it.waits);
-            key(other).cmp(&key(one)).then_with(|| one.slot.cmp(&other.slot))
-        });
+        // Stable: slots with equal waits stay in their order.
+        slots.sort_by_key(|it| Reverse((it.waited, it.max_waiting, it.waits)));
         slots
     }
 }
