@@ -75,7 +75,6 @@ impl Acquirer {
             main,
             extensions: Vec::new(),
             since,
-            label: None,
             label_rows: LabelRows::default(),
             work_failed: false,
             entry,

@@ -44,8 +44,6 @@ pub(super) struct HoldSessions {
     pub(super) extensions: Vec<Session>,
     /// The time at which the hold began to take its locks, by the server's clock, in seconds since 1970.
     pub(super) since: u64,
-    /// The whole label. `None` until a ping needs it, and again after an extension.
-    pub(super) label: Option<LabelText>,
     pub(super) label_rows: LabelRows,
     /// Whether work in the transaction has failed. Then the transaction cannot be committed.
     pub(super) work_failed: bool,
@@ -57,11 +55,9 @@ pub(super) struct HoldSessions {
 impl HoldSessions {
     /// Checks that all sessions are alive and that their server accepts writes, and shows their label.
     async fn ping(&mut self, pool: &LockPool) -> sqlx::Result<()> {
-        let label = self.label.get_or_insert_with(|| {
-            let claims = self.entry.claims();
-            let targets = claims.iter().map(|(target, mode)| (target, *mode));
-            LabelText::new(LabelLimit::WHOLE, &pool.settings.client, self.since, targets)
-        });
+        let claims = self.entry.claims();
+        let targets = claims.iter().map(|(target, mode)| (target, *mode));
+        let label = &LabelText::new(LabelLimit::WHOLE, &pool.settings.client, self.since, targets);
         match &mut self.main {
             HoldSession::Own(session) => self.label_rows.ping(pool, session, label).await?,
             HoldSession::Shared(keys) => keys.ping(pool).await?,
@@ -143,7 +139,6 @@ impl HoldInner {
     ) -> Result<()> {
         let mut held = self.held.lock().await;
         let Some(sessions) = &mut *held else { return Err(self.lost_error()) };
-        sessions.label = None;
         let (pool, scheme) = (self.pool.clone(), self.scheme.clone());
         let entry = sessions.entry.clone();
         let acquirer = Acquirer { pool, scheme, entry, plan, wait_limit, cancellation };
