@@ -19,10 +19,10 @@ pub(crate) enum SqlError {
     #[error("{server} cannot be used: {why}")]
     Unusable { server: String, why: String },
     #[error(
-        "{server}: a change to {fence} buckets was cut short; finish it with \
-         `hierlock provision --rebucket {fence}`"
+        "{server}: a change to {buckets} buckets was cut short; finish it with \
+         `hierlock provision --rebucket {buckets}`"
     )]
-    RebucketUnfinished { server: String, fence: u32 },
+    RebucketUnfinished { server: String, buckets: u32 },
     #[error("the task that talks to {server} has ended, for its runtime is shutting down")]
     NoRuntime { server: String },
     #[error("a lock on {server} has no {asked}; ask for the connection of that server")]

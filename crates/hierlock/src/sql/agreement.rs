@@ -86,7 +86,7 @@ fn label_statements(driver: Driver) -> Vec<String> {
 impl Scheme {
     /// Returns the statement that creates the lock table. Advisory keys have none.
     pub(crate) fn create_rows(&self) -> Option<String> {
-        let (table, fence) = (self.quoted_table(), self.fence());
+        let (table, column) = (self.quoted_table(), self.selected_column());
         let ([level, bucket], bytes, engine) = match self.dialect {
             Dialect::Postgres => (["SMALLINT", "INT"], "BYTEA", ""),
             // The longest key: eight IDs of 255 bytes, each after its length, and the level.
@@ -95,7 +95,7 @@ impl Scheme {
         let columns = match self.strategy {
             Strategy::Advisory => return None,
             Strategy::Striped => format!(
-                "level {level} NOT NULL, bucket {bucket} NOT NULL, {fence} BOOLEAN, \
+                "level {level} NOT NULL, bucket {bucket} NOT NULL, {column} BOOLEAN, \
                  PRIMARY KEY (level, bucket)"
             ),
             _ => format!("lock_key {bytes} NOT NULL PRIMARY KEY"),

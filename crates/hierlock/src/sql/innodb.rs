@@ -54,10 +54,10 @@ pub(super) fn take_rows(mut writer: Writer<'_>, steps: &[Step]) -> LockStatement
 fn derived(scheme: &Scheme, branches: &[String], is_count: bool) -> String {
     let table = |(number, branch): (usize, &String)| format!("({branch}) t{number}");
     let tables: Vec<String> = branches.iter().enumerate().map(table).collect();
-    let fence = scheme.fence();
-    // COUNT must name the fence, and count rows whose fence is NULL.
+    let column = scheme.selected_column();
+    // COUNT must name the column, and count rows in which it is NULL.
     let columns =
-        if is_count { format!("COUNT(t0.{fence} IS NULL)") } else { format!("t0.{fence}") };
+        if is_count { format!("COUNT(t0.{column} IS NULL)") } else { format!("t0.{column}") };
     format!("SELECT {columns} FROM {}", tables.join("\nSTRAIGHT_JOIN "))
 }
 
@@ -81,12 +81,12 @@ fn list(run: &[Step], writer: &mut Writer<'_>) -> String {
     } else {
         (buckets(run, writer), format!("c.level = {} AND c.bucket = v.x", first.level))
     };
-    let (fence, table) = (scheme.fence(), scheme.quoted_table());
+    let (column, table) = (scheme.selected_column(), scheme.quoted_table());
     // Only the table is locked, not the list. MariaDB has no OF, and does not need it: an array has no rows to lock.
     let of = if scheme.dialect == Dialect::Mysql { "c" } else { "" };
     let clause = writer.clause(of, first.mode);
     let label = writer.label_clause();
-    format!("SELECT c.{fence} FROM {list} STRAIGHT_JOIN {table} c ON {row}{label} {clause}")
+    format!("SELECT c.{column} FROM {list} STRAIGHT_JOIN {table} c ON {row}{label} {clause}")
 }
 
 /// Returns the buckets of a run as a table `v` with the column `x`. A JSON array is one value, so one prepared statement

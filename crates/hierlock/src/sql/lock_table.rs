@@ -161,8 +161,8 @@ pub(super) async fn read(session: &mut Session, scheme: &Scheme) -> Result<Optio
     if let [first, second] = &relevant[..]
         && first.buckets != second.buckets
     {
-        let fence = RowTable::find(session, scheme).await?.and_then(|table| table.fence);
-        relevant.sort_by_key(|stored| fence != Some(stored.buckets));
+        let buckets = RowTable::find(session, scheme).await?.and_then(|table| table.buckets);
+        relevant.sort_by_key(|stored| buckets != Some(stored.buckets));
     }
     Ok(relevant.into_iter().next())
 }
@@ -196,8 +196,8 @@ async fn has_row_table(session: &mut Session, scheme: &Scheme) -> sqlx::Result<b
     if scheme.strategy == Strategy::Advisory {
         return Ok(true);
     }
-    let (fence, table) = (scheme.fence(), scheme.quoted_table());
-    match session.rows(&format!("SELECT {fence} FROM {table} WHERE 1 = 0")).await {
+    let (column, table) = (scheme.selected_column(), scheme.quoted_table());
+    match session.rows(&format!("SELECT {column} FROM {table} WHERE 1 = 0")).await {
         Ok(_) if scheme.dialect == Dialect::Postgres => Ok(true),
         Ok(_) => session.run("ROLLBACK").await.map(|()| true),
         Err(error) if ErrorClass::of(&error).is_undefined() => Ok(false),
@@ -207,8 +207,8 @@ async fn has_row_table(session: &mut Session, scheme: &Scheme) -> sqlx::Result<b
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RowTable {
-    /// The bucket count in the name of the fence column, if there is one.
-    pub(super) fence: Option<u32>,
+    /// The bucket count in the name of a column, if there is one.
+    pub(super) buckets: Option<u32>,
     /// Whether there is a primary key. Provisioning may create it last, which is faster.
     pub(super) has_key: bool,
 }
@@ -247,7 +247,7 @@ impl RowTable {
                  ENGINE = InnoDB"
             )));
         }
-        let fence = columns.iter().find_map(|column| column[0].strip_prefix("of_")?.parse().ok());
-        Ok(Some(Self { fence, has_key: has_key == "1" }))
+        let buckets = columns.iter().find_map(|column| column[0].strip_prefix("of_")?.parse().ok());
+        Ok(Some(Self { buckets, has_key: has_key == "1" }))
     }
 }

@@ -168,9 +168,9 @@ impl Scheme {
         if is_default { DEFAULT_SPACE } else { self.rows_table() }
     }
 
-    /// Returns the column that every lock statement names. For striped rows, its name contains the bucket count: a client
-    /// with another count names a column that does not exist, and locks nothing.
-    pub(crate) fn fence(&self) -> String {
+    /// Returns the column that every lock statement selects. For striped rows, its name contains the bucket count: a client
+    /// with another count selects a column that does not exist, and locks nothing.
+    pub(crate) fn selected_column(&self) -> String {
         match self.strategy {
             Strategy::Striped => format!("of_{}", self.buckets.count()),
             _ => "lock_key".to_owned(),

@@ -228,10 +228,10 @@ impl Writer<'_> {
 
     /// Returns the SELECT that locks the row of one step.
     pub(super) fn select(&mut self, step: &Step) -> String {
-        let (fence, table) = (self.scheme.fence(), self.scheme.quoted_table());
+        let (column, table) = (self.scheme.selected_column(), self.scheme.quoted_table());
         let label = self.label_condition().map(|label| label + " AND ").unwrap_or_default();
         let (row, clause) = (self.row("", step), self.clause("", step.mode));
-        format!("SELECT {fence} FROM {table} WHERE {label}{row} {clause}")
+        format!("SELECT {column} FROM {table} WHERE {label}{row} {clause}")
     }
 
     pub(super) fn finish(self, sql: String, rows: usize) -> LockStatement {
@@ -314,10 +314,10 @@ impl Join {
 
     /// Returns the SELECT, with `separator` between the tables.
     pub(super) fn select(self, scheme: &Scheme, separator: &str) -> String {
-        // All aliases are the same table, so one of them is enough for the fence.
+        // All aliases are the same table, so one of them is enough for the column.
         format!(
             "SELECT t0.{} FROM {} WHERE {} {}{}",
-            scheme.fence(),
+            scheme.selected_column(),
             self.tables.join(separator),
             self.conditions.join(" AND "),
             self.order,

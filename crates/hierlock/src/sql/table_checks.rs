@@ -114,14 +114,14 @@ async fn check_table(session: &mut Session, scheme: &Scheme) -> Result<(Finding,
         Err(error) => return Err(error),
     };
     let is_striped = scheme.strategy == Strategy::Striped;
-    Ok(match table.fence {
-        Some(fence) if is_striped && fence != scheme.buckets.count() => {
+    Ok(match table.buckets {
+        Some(actual) if is_striped && actual != scheme.buckets.count() => {
             let buckets = scheme.buckets.count();
             let message = format!(
-                "`{name}` is striped over {fence} buckets, and the clients have agreed on {buckets}: a change was cut \
+                "`{name}` is striped over {actual} buckets, and the clients have agreed on {buckets}: a change was cut \
                  short"
             );
-            let fix = format!("finish it with `hierlock provision --rebucket {fence}`");
+            let fix = format!("finish it with `hierlock provision --rebucket {actual}`");
             (TABLE.problem(message, fix), false)
         }
         None if is_striped => {

@@ -76,17 +76,17 @@ impl Provision {
     }
 
     /// Returns the stored agreement. If a change of the bucket count was interrupted between the table and the agreement,
-    /// corrects the agreement: the name of the fence column decides which clients can lock.
+    /// corrects the agreement: the count in the name of the column decides which clients can lock.
     pub(super) async fn read_agreement(&self, leader: &mut Session) -> Result<Option<Agreement>> {
         let stored = lock_table::read(leader, &self.scheme).await?;
         let table = RowTable::find(leader, &self.scheme).await?;
         let Some(mut stored) = stored else { return Ok(None) };
         if stored.strategy == Strategy::Striped.name()
-            && let Some(fence) = table.and_then(|table| table.fence)
-            && fence != stored.buckets
+            && let Some(buckets) = table.and_then(|table| table.buckets)
+            && buckets != stored.buckets
         {
-            leader.run(&self.scheme.update_buckets(fence)).await?;
-            stored.buckets = fence;
+            leader.run(&self.scheme.update_buckets(buckets)).await?;
+            stored.buckets = buckets;
         }
         Ok(Some(stored))
     }
@@ -106,12 +106,12 @@ impl Provision {
     /// Fails if there is a table without an agreement that does not fit this scheme.
     pub(super) async fn check_table(&self, leader: &mut Session) -> Result<()> {
         let Some(table) = RowTable::find(leader, &self.scheme).await? else { return Ok(()) };
-        let (name, fence) = (self.scheme.rows_table(), self.scheme.fence());
+        let (name, column) = (self.scheme.rows_table(), self.scheme.selected_column());
         let buckets = Some(self.scheme.buckets.count());
-        if self.scheme.strategy == Strategy::Striped && table.fence != buckets {
+        if self.scheme.strategy == Strategy::Striped && table.buckets != buckets {
             return Err(LockTableError::Unusable(format!(
-                "there is a table `{name}` without a column {fence}. If its rows are for that many \
-                 buckets, ALTER TABLE {name} ADD COLUMN {fence} BOOLEAN; else name another with \
+                "there is a table `{name}` without a column {column}. If its rows are for that many \
+                 buckets, ALTER TABLE {name} ADD COLUMN {column} BOOLEAN; else name another with \
                  table=NAME"
             )));
         }
@@ -124,11 +124,11 @@ impl Provision {
         let stored = stored.ok_or_else(|| self.scheme.no_table())?;
         let table = RowTable::find(session, &self.scheme).await?;
         let table = table.ok_or_else(|| self.scheme.no_table())?;
-        if let Some(fence) = table.fence
-            && fence != stored.buckets
+        if let Some(buckets) = table.buckets
+            && buckets != stored.buckets
         {
             let server = self.address.to_string();
-            return Err(Error::from(SqlError::RebucketUnfinished { server, fence }).into());
+            return Err(Error::from(SqlError::RebucketUnfinished { server, buckets }).into());
         }
         self.check_agreement(&stored)?;
         Ok(stored)

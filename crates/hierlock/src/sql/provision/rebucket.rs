@@ -1,11 +1,11 @@
 //! Changes the number of buckets while clients lock.
 //!
 //! Two clients with different counts would lock different rows for one node. So at every moment exactly one count works: the
-//! one in the name of the fence column, which every lock statement names.
+//! one in the name of a column, which every lock statement selects.
 //!
 //! ```text
-//!   grow:    fill the new rows ─► rename the fence ─► write the agreement
-//!   shrink:                       rename the fence ─► write the agreement ─► delete the surplus
+//!   grow:    fill the new rows ─► rename the column ─► write the agreement
+//!   shrink:                       rename the column ─► write the agreement ─► delete the surplus
 //! ```
 //!
 //! 1. No client locks rows beyond its bucket count, so filling the new rows disturbs no client.
@@ -58,7 +58,7 @@ impl Provision {
             inserted += to.fill(chunks, false, progress).await?;
         }
         if new.count() != old {
-            to.rename_fence(&mut leader, old, progress).await?;
+            to.rename_column(&mut leader, old, progress).await?;
         }
         if !stored.is_ready {
             inserted += to.finish(&mut leader, progress).await?;
@@ -67,15 +67,15 @@ impl Provision {
         Ok((inserted, deleted))
     }
 
-    /// Renames the fence column and writes the agreement.
-    async fn rename_fence(
+    /// Renames the column with the bucket count and writes the agreement.
+    async fn rename_column(
         &self,
         leader: &mut Session,
         old: u32,
         progress: OnProgress<'_>,
     ) -> Result<()> {
-        let (table, fence) = (self.scheme.quoted_table(), self.scheme.fence());
-        let rename = format!("ALTER TABLE {table} RENAME COLUMN of_{old} TO {fence}");
+        let (table, column) = (self.scheme.quoted_table(), self.scheme.selected_column());
+        let rename = format!("ALTER TABLE {table} RENAME COLUMN of_{old} TO {column}");
         let update = self.scheme.update_buckets(self.scheme.buckets.count());
         let mut seconds = FIRST_LOCK_WAIT;
         loop {
