@@ -17,10 +17,10 @@ pub(crate) enum SqlError {
     #[error("{server} cannot be used: {why}")]
     Unusable { server: String, why: String },
     #[error(
-        "{server}: a change to {fence} buckets was interrupted; finish it with \
-         `hierlock provision --rebucket {fence}`"
+        "{server}: a change to {buckets} buckets was interrupted; finish it with \
+         `hierlock provision --rebucket {buckets}`"
     )]
-    RebucketUnfinished { server: String, fence: u32 },
+    RebucketUnfinished { server: String, buckets: u32 },
     #[error("the task that talks to {server} has ended, because its runtime is shutting down")]
     NoRuntime { server: String },
     #[error("a lock on {server} has no {asked}; ask for the connection of that server")]

@@ -22,8 +22,6 @@ pub(super) enum AcquireError {
     TableChanged(sqlx::Error),
     /// The connection is lost, and with it all its locks.
     ConnectionLost(sqlx::Error),
-    /// The hold to extend is lost, for this reason.
-    HoldLost(&'static str),
 }
 
 impl From<Error> for AcquireError {
@@ -52,7 +50,6 @@ impl AcquireError {
             AcquireError::Abandoned | AcquireError::LockWaitTimeout => {
                 pool.unexpected("the acquire was cancelled")
             }
-            AcquireError::HoldLost(reason) => pool.unexpected(reason),
         }
     }
 }

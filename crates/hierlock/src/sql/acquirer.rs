@@ -3,10 +3,11 @@
 
 use super::acquire_error::Result;
 use super::outage::Outage;
+use super::session_label::LabelLimit;
 use super::wait::{WatchEnd, WatchReport};
 use super::{
-    AcquireError, HoldSession, HoldSessions, LabelRows, LabelText, LockPool, LockSession,
-    LockStatement, Scheme, SharedKeys, SlotBlockers, SqlHold, Strategy, ValueForm, update_keys,
+    AcquireError, HoldSession, HoldSessions, LabelRows, LabelText, LockPool, LockSession, Scheme,
+    SharedKeys, SlotBlockers, SqlHold, Strategy, ValueForm, update_keys,
 };
 use crate::backend::WaitLimit;
 use crate::error::{Blocker, Error, LockConflict, LockError};
@@ -74,7 +75,6 @@ impl Acquirer {
             main,
             extensions: Vec::new(),
             since,
-            label: None,
             label_rows: LabelRows::default(),
             work_failed: false,
             entry,
@@ -204,14 +204,14 @@ impl Acquirer {
             .statement(|form| self.scheme.take(steps, Some(&label), LockWaitPolicy::Wait, form));
         let rows_expected = statement.rows;
         // `_listing` shows the acquire as waiting until its locks are released.
-        let WatchReport { end, blocked_at, blockers, listing: _listing } =
+        let WatchReport { end, blocked_at, listing: _listing } =
             self.watch(&mut session.inner, statement, steps, self.wait_limit).await;
         let why = match end {
             WatchEnd::Ran(Ok(rows)) if rows == rows_expected => return Ok(()),
             WatchEnd::Ran(Ok(_)) => return self.fail_for_missing(session, steps).await,
             WatchEnd::Ran(Err(error)) => self.failure(error, &steps[blocked_at.unwrap_or(0)]),
             WatchEnd::Abandoned => AcquireError::Abandoned,
-            WatchEnd::TimedOut(waited) => {
+            WatchEnd::TimedOut(waited, blockers) => {
                 let (place, blockers) = match blocked_at {
                     Some(place) => (place, blockers),
                     None => match self.find_blocked(session, steps).await? {
@@ -256,8 +256,7 @@ impl Acquirer {
         let label = self.label();
         let take = |form| self.scheme.take(steps, Some(&label), LockWaitPolicy::Fail, form);
         let attempted = if self.scheme.strategy == Strategy::Advisory {
-            let LockStatement { sql, .. } = take(ValueForm::Text);
-            let sql = format!("{}{sql}", session.begin);
+            let sql = format!("{}{}", session.begin, take(ValueForm::Text).sql);
             // One row for each key: whether it was taken.
             session.inner.rows(&sql).await.map(|rows| {
                 let refused = rows.iter().position(|row| row[0] == "f");
@@ -325,7 +324,7 @@ impl Acquirer {
         let wanted = wanted.filter(|target| !held.contains_key(*target));
         let targets = held.keys().chain(wanted).map(|target| (target, strongest[target]));
         let (client, now) = (&self.pool.settings.client, self.pool.server.server_time());
-        LabelText::new(self.scheme.dialect, client, now, targets)
+        LabelText::new(LabelLimit::of(self.scheme.dialect), client, now, targets)
     }
 
     /// Classifies the error of a statement that failed at `step` or before it.

@@ -18,36 +18,27 @@ pub(super) struct Agreement {
     /// The names of the levels.
     pub(super) levels: String,
     pub(super) key_version: i64,
-    pub(super) state: ProvisionState,
+    /// Whether all rows that are inserted in advance exist.
+    pub(super) is_ready: bool,
 }
 
-/// The progress of provisioning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ProvisionState {
-    Filling,
-    Ready,
-}
+/// The columns of [`META_TABLE`], in the order of [`Agreement::parse`].
+pub(super) const COLUMNS: &str = "space, strategy, buckets, levels, key_version, state";
 
-impl ProvisionState {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            ProvisionState::Filling => "filling",
-            ProvisionState::Ready => "ready",
-        }
-    }
-}
+/// The values of the column `state`.
+const FILLING: &str = "filling";
+const READY: &str = "ready";
 
 impl Agreement {
     pub(super) fn parse(row: &[String]) -> Option<Self> {
         let [space, strategy, buckets, levels, key_version, state] = row else { return None };
-        let is_ready = state == ProvisionState::Ready.name();
         Some(Self {
             space: space.clone(),
             strategy: strategy.clone(),
             buckets: u32::try_from(buckets.parse::<i64>().ok()?).unwrap_or(0),
             levels: levels.clone(),
             key_version: key_version.parse().ok()?,
-            state: if is_ready { ProvisionState::Ready } else { ProvisionState::Filling },
+            is_ready: state == READY,
         })
     }
 }
@@ -95,7 +86,7 @@ fn label_statements(driver: Driver) -> Vec<String> {
 impl Scheme {
     /// Returns the statement that creates the lock table. Advisory keys have none.
     pub(crate) fn create_rows(&self) -> Option<String> {
-        let (table, fence) = (self.quoted_table(), self.fence());
+        let (table, column) = (self.quoted_table(), self.selected_column());
         let ([level, bucket], bytes, engine) = match self.dialect {
             Dialect::Postgres => (["SMALLINT", "INT"], "BYTEA", ""),
             // The longest key: eight IDs of 255 bytes, each after its length, and the level.
@@ -104,7 +95,7 @@ impl Scheme {
         let columns = match self.strategy {
             Strategy::Advisory => return None,
             Strategy::Striped => format!(
-                "level {level} NOT NULL, bucket {bucket} NOT NULL, {fence} BOOLEAN, \
+                "level {level} NOT NULL, bucket {bucket} NOT NULL, {column} BOOLEAN, \
                  PRIMARY KEY (level, bucket)"
             ),
             _ => format!("lock_key {bytes} NOT NULL PRIMARY KEY"),
@@ -128,34 +119,25 @@ impl Scheme {
         }
     }
 
-    /// Returns the state of a new table. Only striped rows are inserted in advance.
-    pub(super) fn first_state(&self) -> ProvisionState {
-        match self.strategy {
-            Strategy::Striped => ProvisionState::Filling,
-            _ => ProvisionState::Ready,
-        }
-    }
-
-    /// Returns the statements that store the agreement. An existing agreement stays.
-    pub(super) fn agree(&self, state: ProvisionState) -> Vec<String> {
+    /// Returns the statements that store the agreement of a new table. An existing agreement stays.
+    pub(super) fn insert_agreement(&self) -> Vec<String> {
         let [insert, on_conflict] = self.insert_words();
-        let Agreement { space, strategy, buckets, levels, key_version, state } =
-            self.agreement(state);
-        let state = state.name();
+        let Agreement { space, strategy, buckets, levels, key_version, is_ready } =
+            self.agreement();
+        let state = if is_ready { READY } else { FILLING };
         let levels = text(&levels, self.dialect);
         let insert = |space: &str, condition: &str| {
             format!(
-                "{insert} {META_TABLE} (space, strategy, buckets, levels, key_version, state) \
-                 SELECT '{space}', '{strategy}', {buckets}, {levels}, {key_version}, \
-                 '{state}'{condition}{on_conflict}"
+                "{insert} {META_TABLE} ({COLUMNS}) SELECT '{space}', '{strategy}', {buckets}, \
+                 {levels}, {key_version}, '{state}'{condition}{on_conflict}"
             )
         };
         let mut statements = vec![insert(&space, "")];
         if space == DEFAULT_SPACE && self.table.is_some() {
             // The default agreement may be for another strategy, and so for another table.
-            let (table, is_about) = (self.rows_table(), self.is_about());
+            let (table, is_ours) = (self.rows_table(), self.agreement_condition());
             let condition = format!(
-                " FROM (SELECT COUNT(*) AS n FROM {META_TABLE} WHERE {is_about}) a WHERE a.n = 0"
+                " FROM (SELECT COUNT(*) AS n FROM {META_TABLE} WHERE {is_ours}) a WHERE a.n = 0"
             );
             statements.push(insert(table, &condition));
         }
@@ -163,7 +145,7 @@ impl Scheme {
     }
 
     /// Returns the condition for the rows of [`META_TABLE`] about this lock table.
-    pub(super) fn is_about(&self) -> String {
+    fn agreement_condition(&self) -> String {
         let table = self.rows_table();
         let is_default = |strategy: &Strategy| strategy.default_table() == table;
         let strategies = Strategy::ALL.into_iter().filter(is_default);
@@ -177,65 +159,71 @@ impl Scheme {
 
     /// Returns the statement that stores another bucket count.
     pub(super) fn update_buckets(&self, buckets: u32) -> String {
-        format!("UPDATE {META_TABLE} SET buckets = {buckets} WHERE {}", self.is_about())
+        format!("UPDATE {META_TABLE} SET buckets = {buckets} WHERE {}", self.agreement_condition())
     }
 
     /// Returns the statement that stores that all rows exist.
     pub(super) fn update_ready(&self) -> String {
-        let ready = ProvisionState::Ready.name();
-        format!("UPDATE {META_TABLE} SET state = '{ready}' WHERE {}", self.is_about())
+        format!("UPDATE {META_TABLE} SET state = '{READY}' WHERE {}", self.agreement_condition())
     }
 
-    /// Returns the agreement of clients with this scheme.
-    fn agreement(&self, state: ProvisionState) -> Agreement {
+    /// Returns the agreement of clients with this scheme, for a new table.
+    fn agreement(&self) -> Agreement {
+        let is_striped = self.strategy == Strategy::Striped;
         Agreement {
             space: self.space().to_owned(),
             strategy: self.strategy.name().to_owned(),
-            buckets: if self.strategy == Strategy::Striped { self.buckets.count() } else { 0 },
+            buckets: if is_striped { self.buckets.count() } else { 0 },
             levels: self.hierarchy.to_string(),
             key_version: KEY_VERSION,
-            state,
+            // Only striped rows are inserted in advance.
+            is_ready: !is_striped,
         }
     }
 
-    /// Returns the reason why a stored agreement excludes clients with this scheme, or `None` if it allows them.
-    pub(super) fn difference(&self, stored: &Agreement) -> Option<String> {
-        let ours = self.agreement(stored.state);
+    /// Fails with the reason if a stored agreement excludes clients with this scheme.
+    pub(super) fn compare(&self, stored: &Agreement) -> Result<(), String> {
+        let ours = self.agreement();
         let (table, space) = (self.rows_table(), &stored.space);
         // Both strategies use the same rows.
         let rows = |strategy: &str| strategy.replace("on-demand", "per-id");
         if rows(&ours.strategy) != rows(&stored.strategy) {
-            return Some(format!(
+            return Err(format!(
                 "its clients have agreed on the strategy {}, not {} (`{space}` in {META_TABLE}): \
                  connect with ?strategy={}, or keep the locks apart with table=NAME",
                 stored.strategy, ours.strategy, stored.strategy
             ));
         }
         if ours.buckets != stored.buckets {
-            return Some(format!(
+            return Err(format!(
                 "`{table}` is striped over {} buckets, not {}; leave buckets= away to follow it",
                 stored.buckets, ours.buckets
             ));
         }
         if ours.levels != stored.levels {
             let (stored, ours) = (&stored.levels, &ours.levels);
-            return Some(format!("`{table}` is for the levels {stored}, not {ours}"));
+            return Err(format!("`{table}` is for the levels {stored}, not {ours}"));
         }
         if ours.key_version != stored.key_version {
-            return Some(format!(
+            return Err(format!(
                 "`{table}` is used with version {} of the keys, not {}; all clients must have the \
                  same release of hierlock",
                 stored.key_version, ours.key_version
             ));
         }
-        (stored.state == ProvisionState::Filling).then(|| {
-            format!("`{table}` is not filled yet; run `hierlock provision` again to finish it")
-        })
+        if !stored.is_ready {
+            return Err(format!(
+                "`{table}` is not filled yet; run `hierlock provision` again to finish it"
+            ));
+        }
+        Ok(())
     }
 
-    /// Adopts the stored bucket count.
+    /// Adopts the stored bucket count, unless another count was given.
     pub(super) fn follow(&mut self, stored: &Agreement) {
-        if let Ok(buckets) = Buckets::new(stored.buckets) {
+        if let Ok(buckets) = Buckets::new(stored.buckets)
+            && self.follows_table
+        {
             self.buckets = buckets;
         }
     }
@@ -254,9 +242,7 @@ impl Scheme {
                 return vec![stored];
             }
         }
-        all.sort_by_key(|stored| {
-            (stored.state != ProvisionState::Ready, stored.space != DEFAULT_SPACE)
-        });
+        all.sort_by_key(|stored| (!stored.is_ready, stored.space != DEFAULT_SPACE));
         all
     }
 }
@@ -280,11 +266,12 @@ mod tests {
     #[test]
     fn a_difference_from_the_stored_agreement_is_explained() {
         let scheme = Scheme::new(Dialect::Mysql);
-        let stored = scheme.agreement(ProvisionState::Ready);
-        assert_eq!(scheme.difference(&stored), None);
+        let new = scheme.agreement();
+        let stored = Agreement { is_ready: true, ..new.clone() };
+        assert_eq!(scheme.compare(&stored), Ok(()));
         let per_id = scheme.clone().strategy(Strategy::PerId).unwrap();
         let on_demand = scheme.clone().strategy(Strategy::OnDemand).unwrap();
-        assert_eq!(per_id.difference(&on_demand.agreement(ProvisionState::Ready)), None);
+        assert_eq!(per_id.compare(&on_demand.agreement()), Ok(()));
         let few = scheme.clone().buckets(Buckets::new(64).unwrap());
         let deep = scheme.clone().hierarchy(Hierarchy::new(["a", "b"]).unwrap());
         let newer = Agreement { key_version: 2, ..stored.clone() };
@@ -293,9 +280,9 @@ mod tests {
             (&few, &stored, "10000000 buckets, not 64"),
             (&deep, &stored, "user/account/resource, not a/b"),
             (&scheme, &newer, "version 2"),
-            (&scheme, &scheme.agreement(ProvisionState::Filling), "hierlock provision"),
+            (&scheme, &new, "hierlock provision"),
         ] {
-            let why = ours.difference(stored).unwrap();
+            let why = ours.compare(stored).unwrap_err();
             assert!(why.contains(says), "{why}");
         }
     }

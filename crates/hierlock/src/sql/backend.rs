@@ -1,17 +1,14 @@
 //! The backend of `mysql:`, `mariadb:` and `postgres:`.
 
-use super::exclusion::{self, Exclusion};
-use super::hold::SqlHold;
 use super::lock_table::{self, LockTableError, MissingTables};
-use super::{AcquireError, Acquirer, InTransaction, LockPool, LockServer, Options, Scheme};
+use super::{AcquireError, Acquirer, LockPool, LockServer, Options, Scheme, SqlHold, exclusion};
 use crate::backend::{AcquireRequest, Backend};
 use crate::error::SqlError;
 use crate::handover::Handover;
 use crate::registry::Registry;
-use crate::{Error, Hierarchy, Holder, ModeSet, Result, SlotMode, Slots, Target};
+use crate::{Error, Hierarchy, Holder, ModeSet, Result, Slots};
 use hierlock_engine::checks::Severity;
 use parking_lot::RwLock;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -29,8 +26,6 @@ pub struct SqlBackend {
     hierarchy: Hierarchy,
     /// Changes only with the bucket count of the table.
     scheme: RwLock<Arc<Scheme>>,
-    /// Whether the client adopts the bucket count of the table. If it was given as an option, it must match.
-    follows: bool,
     pub(super) pool: Arc<LockPool>,
     registry: Arc<Registry>,
     warnings: Vec<String>,
@@ -53,7 +48,7 @@ impl SqlBackend {
     /// Connects, checks the server, and checks that this client's settings agree with those of the other clients.
     async fn at(lock_server: LockServer, missing: MissingTables) -> Result<Self> {
         let pool = LockPool::new(&lock_server);
-        let LockServer { address, mut scheme, follows, .. } = lock_server;
+        let LockServer { address, mut scheme, .. } = lock_server;
         let mut session = pool.connect().await?;
         // A URL may call MariaDB `mysql:`, and the other way round.
         scheme.dialect = session.dialect;
@@ -61,7 +56,7 @@ impl SqlBackend {
             let mut warnings = lock_table::check_server(&mut session, &address).await?;
             lock_table::check_pooler(&mut session, &pool).await?;
             let mut reads = 0;
-            while !lock_table::agree(&mut session, &mut scheme, follows, missing).await? {
+            while !lock_table::agree(&mut session, &mut scheme, missing).await? {
                 // The bucket count may be changing at this moment.
                 if reads == MAX_READS_BY_CONNECT {
                     return Err(LockTableError::Unusable(format!(
@@ -100,27 +95,10 @@ impl SqlBackend {
         pool.server.give_back(session);
         let hierarchy = scheme.hierarchy.clone();
         let (scheme, registry) = (RwLock::new(Arc::new(scheme)), Arc::default());
-        Ok(Self { hierarchy, scheme, follows, pool, registry, warnings })
+        Ok(Self { hierarchy, scheme, pool, registry, warnings })
     }
 
-    /// Tests whether locks exclude each other on this server.
-    pub(crate) async fn check_exclusion(&self) -> Result<Exclusion> {
-        let checked = exclusion::check(&self.pool, &self.scheme()).await;
-        checked.map_err(|error| error.at(&self.pool.server.address))
-    }
-
-    /// Takes all locks of the request in the caller's transaction. Returns the mode of each node.
-    pub(crate) async fn acquire_in(
-        &self,
-        transaction: &mut impl InTransaction,
-        request: AcquireRequest,
-    ) -> Result<BTreeMap<Target, SlotMode>> {
-        let acquirer = self.acquirer(request, self.scheme(), CancellationToken::new())?;
-        acquirer.acquire_in(transaction).await?;
-        Ok(acquirer.plan.steps().map(|step| (step.target, step.mode)).collect())
-    }
-
-    fn acquirer(
+    pub(super) fn acquirer(
         &self,
         request: AcquireRequest,
         scheme: Arc<Scheme>,
@@ -132,7 +110,7 @@ impl SqlBackend {
         Ok(Acquirer { pool, scheme, entry, plan, wait_limit, cancellation })
     }
 
-    fn scheme(&self) -> Arc<Scheme> {
+    pub(super) fn scheme(&self) -> Arc<Scheme> {
         self.scheme.read().clone()
     }
 
@@ -161,7 +139,7 @@ impl SqlBackend {
             }
             let mut session = self.pool.connect().await?;
             let mut scheme = failed_with.clone();
-            lock_table::agree(&mut session, &mut scheme, self.follows, MissingTables::Create)
+            lock_table::agree(&mut session, &mut scheme, MissingTables::Create)
                 .await
                 .map_err(|error| error.at(&self.pool.server.address))?;
             if scheme != *failed_with {

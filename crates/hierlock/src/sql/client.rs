@@ -2,12 +2,13 @@
 
 use super::{
     Contention, DriverConnection, Exclusion, GuardTransaction, InTransaction, LockServer,
-    ProgramPool, Scope, SqlBackend, SqlHold, Strategy,
+    ProgramPool, Scope, SqlBackend, SqlHold, Strategy, exclusion,
 };
 use crate::backend::AnyBackend;
 use crate::{Buckets, Builder, Guard, Hierlock, Request, Result, SlotMode, Target};
 use std::collections::BTreeMap;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 impl Builder {
     setters! {
@@ -152,7 +153,9 @@ impl Hierlock<SqlBackend> {
     /// # Cancel safety
     /// If the future is dropped, its sessions are ended on the server.
     pub async fn check_exclusion(&self) -> Result<Exclusion> {
-        self.backend.check_exclusion().await
+        let pool = &self.backend.pool;
+        let checked = exclusion::check(pool, &self.backend.scheme()).await;
+        checked.map_err(|error| error.at(&pool.server.address))
     }
 
     /// Locks nodes in the caller's own transaction, until the transaction ends. **The recommended way** where the data is
@@ -200,7 +203,10 @@ impl Request<&Hierlock<SqlBackend>> {
         transaction: &mut T,
     ) -> Result<BTreeMap<Target, SlotMode>> {
         let (locks, request) = self.begin();
-        Box::pin(locks.backend.acquire_in(transaction, request)).await
+        let backend = &locks.backend;
+        let acquirer = backend.acquirer(request, backend.scheme(), CancellationToken::new())?;
+        Box::pin(acquirer.acquire_in(transaction)).await?;
+        Ok(acquirer.plan.steps().map(|step| (step.target, step.mode)).collect())
     }
 }
 

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 /// The characters that are percent-encoded: all but letters, digits, `-`, `_` and `.`. An identity is part of SQL literals,
 /// and PostgreSQL accepts only printable ASCII in `application_name`.
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+pub(super) const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
 /// The bytes of a program or a host that remain if an identity must be cut.
 const CUT_LENGTH: usize = 8;

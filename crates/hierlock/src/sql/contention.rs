@@ -1,8 +1,7 @@
 //! Waits for another node that has the same bucket: false contention.
 
-use super::{Acquirer, LockPool, Scheme};
+use super::Acquirer;
 use crate::Step;
-use std::sync::Arc;
 
 /// The waits of a client's acquires for buckets, by cause.
 ///
@@ -23,28 +22,26 @@ impl Acquirer {
     /// Counts a wait of the session `pid` for a step. A separate task asks the server for the blockers.
     pub(super) fn count_wait(&self, step: &Step, pid: i64) {
         let (pool, scheme, step) = (self.pool.clone(), self.scheme.clone(), step.clone());
+        let classify = async move {
+            let sessions = pool.slot_blockers(&scheme, &step, pid).await.sessions;
+            let targets: Vec<_> = sessions.iter().filter_map(|it| it.target.as_ref()).collect();
+            let mut counts = pool.contention.lock();
+            counts.waits += 1;
+            if targets.contains(&&step.target) {
+                counts.same_node += 1;
+            } else if let [blocker, ..] = targets[..] {
+                counts.other_node += 1;
+                drop(counts);
+                tracing::info!(
+                    wanted = %step.target,
+                    blocker = %blocker,
+                    level = step.level,
+                    bucket = step.slot,
+                    "a wait for another node that has the same bucket"
+                );
+            }
+        };
         // Does not panic: the caller is a running future of tokio.
-        let runtime = tokio::runtime::Handle::current();
-        self.pool.server.tasks.clone().spawn_on(classify(pool, scheme, step, pid), &runtime);
-    }
-}
-
-async fn classify(pool: Arc<LockPool>, scheme: Arc<Scheme>, step: Step, pid: i64) {
-    let sessions = pool.slot_blockers(&scheme, &step, pid).await.sessions;
-    let targets: Vec<_> = sessions.iter().filter_map(|session| session.target.as_ref()).collect();
-    let mut counts = pool.contention.lock();
-    counts.waits += 1;
-    if targets.contains(&&step.target) {
-        counts.same_node += 1;
-    } else if let [blocker, ..] = targets[..] {
-        counts.other_node += 1;
-        drop(counts);
-        tracing::info!(
-            wanted = %step.target,
-            in_the_way = %blocker,
-            level = step.level,
-            bucket = step.slot,
-            "a wait for another node that has the same bucket"
-        );
+        self.pool.server.tasks.spawn(classify);
     }
 }

@@ -130,27 +130,24 @@ pub(super) fn refusal(error: &LockTableError, scheme: &Scheme) -> Option<Finding
 
 /// Tests whether locks exclude. Nothing is locked when this returns, unless the server cannot be reached.
 pub(super) async fn check(pool: &LockPool, scheme: &Scheme) -> Result<Exclusion> {
-    let checked = timeout(TOTAL_LIMIT, check_unlimited(pool, scheme)).await;
+    let checked = timeout(TOTAL_LIMIT, async {
+        let first = pool.server.connect().await?;
+        let second = pool.server.connect().await?;
+        let observer = Session::connect_alone(&pool.server.address, pool.answer_limit()).await?;
+        let mut check = ExclusionCheck { pool, scheme, first, second, observer, unlisted: None };
+        let exclusion = check.run().await?;
+        check.roll_back().await?;
+        let ExclusionCheck { first, second, observer, .. } = check;
+        [first, second, observer].into_iter().for_each(Session::close);
+        Ok(exclusion)
+    });
+    let checked = checked.await;
     // Sessions that have not rolled back were dropped, and are being ended on the server.
     pool.wait_until_abandoned_end().await;
     checked.unwrap_or_else(|_| {
         let reason = format!("it took longer than {} seconds", TOTAL_LIMIT.as_secs());
         Ok(Exclusion::Unknown { reason })
     })
-}
-
-async fn check_unlimited(pool: &LockPool, scheme: &Scheme) -> Result<Exclusion> {
-    let failed = |error: hierlock_engine::ServerError| LockTableError::Other(error.into());
-    let first = pool.server.connect().await.map_err(failed)?;
-    let second = pool.server.connect().await.map_err(failed)?;
-    let observer = Session::connect_alone(&pool.server.address, pool.answer_limit()).await;
-    let observer = observer.map_err(failed)?;
-    let mut check = ExclusionCheck { pool, scheme, first, second, observer, unlisted: None };
-    let exclusion = check.run().await?;
-    check.roll_back().await?;
-    let ExclusionCheck { first, second, observer, .. } = check;
-    [first, second, observer].into_iter().for_each(Session::close);
-    Ok(exclusion)
 }
 
 /// Two sessions that lock, and one that observes their waits.
@@ -164,18 +161,6 @@ struct ExclusionCheck<'a> {
     unlisted: Option<String>,
 }
 
-/// The result of the test on one slot.
-enum SlotResult {
-    Excluded,
-    Violated {
-        held: SlotMode,
-        wanted: SlotMode,
-    },
-    SharedExcluded,
-    /// Another client has locked the slot, or its row does not exist.
-    NotFree,
-}
-
 impl ExclusionCheck<'_> {
     async fn run(&mut self) -> Result<Exclusion> {
         let mut shared_excluded = 0;
@@ -187,20 +172,11 @@ impl ExclusionCheck<'_> {
             self.roll_back().await?;
             let result = self.run_on(&slot).await?;
             self.roll_back().await?;
-            let slot = slot.name(self.scheme);
             match result {
-                SlotResult::NotFree => {}
+                None => {}
                 // Another client that waits for the slot can cause this too, so one result is not enough.
-                SlotResult::SharedExcluded => shared_excluded += 1,
-                SlotResult::Violated { held, wanted } => {
-                    return Ok(Exclusion::Violated { slot, held, wanted });
-                }
-                SlotResult::Excluded => {
-                    return Ok(match self.unlisted.take() {
-                        None => Exclusion::Shown { slot },
-                        Some(reason) => Exclusion::Refused { slot, reason },
-                    });
-                }
+                Some(Exclusion::SharedExcluded) => shared_excluded += 1,
+                Some(exclusion) => return Ok(exclusion),
             }
         }
         if shared_excluded == MAX_SLOTS {
@@ -210,33 +186,36 @@ impl ExclusionCheck<'_> {
         Ok(Exclusion::Unknown { reason })
     }
 
-    async fn run_on(&mut self, slot: &SpareSlot) -> Result<SlotResult> {
-        let lock = |mode, policy| slot.lock(self.scheme, mode, policy);
-        let [shared, exclusive] = [Shared, Exclusive].map(|mode| lock(mode, LockWaitPolicy::Fail));
-        if !try_lock(&mut self.first, &shared).await? {
-            return Ok(SlotResult::NotFree);
+    /// Tests one slot. Returns `None` if another client has locked it, or its row does not exist.
+    async fn run_on(&mut self, slot: &SpareSlot) -> Result<Option<Exclusion>> {
+        let (scheme, name) = (self.scheme, slot.name(self.scheme));
+        let nowait = |mode| slot.lock(scheme, mode, LockWaitPolicy::Fail);
+        if !try_lock(&mut self.first, &nowait(Shared)).await? {
+            return Ok(None);
         }
-        if !try_lock(&mut self.second, &shared).await? {
-            return Ok(SlotResult::SharedExcluded);
+        if !try_lock(&mut self.second, &nowait(Shared)).await? {
+            return Ok(Some(Exclusion::SharedExcluded));
         }
         self.roll_back().await?;
         for (held, wanted) in CONFLICTS {
-            let [take, attempt] =
-                [held, wanted].map(|mode| if mode == Shared { &shared } else { &exclusive });
-            if !try_lock(&mut self.first, take).await? {
-                return Ok(SlotResult::NotFree);
+            if !try_lock(&mut self.first, &nowait(held)).await? {
+                return Ok(None);
             }
-            if try_lock(&mut self.second, attempt).await? {
-                return Ok(SlotResult::Violated { held, wanted });
+            let mut is_granted = try_lock(&mut self.second, &nowait(wanted)).await?;
+            if !is_granted {
+                self.second.leave_transaction().await?;
+                let wait = slot.lock(scheme, wanted, LockWaitPolicy::Wait);
+                is_granted = self.is_granted_beside(wait).await?;
             }
-            self.second.leave_transaction().await?;
-            let wait = slot.lock(self.scheme, wanted, LockWaitPolicy::Wait);
-            if self.is_granted_beside(wait).await? {
-                return Ok(SlotResult::Violated { held, wanted });
+            if is_granted {
+                return Ok(Some(Exclusion::Violated { slot: name, held, wanted }));
             }
             self.roll_back().await?;
         }
-        Ok(SlotResult::Excluded)
+        Ok(Some(match self.unlisted.take() {
+            None => Exclusion::Shown { slot: name },
+            Some(reason) => Exclusion::Refused { slot: name, reason },
+        }))
     }
 
     /// Runs a lock statement on the second session while the first holds a conflicting lock. Returns whether it is granted. If
@@ -247,26 +226,18 @@ impl ExclusionCheck<'_> {
         let sql = format!("{}{sql}", begin(second.dialect));
         let mut session = second.as_ref();
         let mut statement = pin!(session.run_unlimited(sql, Vec::new()));
-        let known = unlisted.clone();
-        let mut listing = pin!(async {
-            match known {
-                // The server does not list waits.
-                Some(reason) => Err(reason),
-                None => until_listed(observer, id.pid).await,
+        if unlisted.is_none() {
+            tokio::select! {
+                biased;
+                granted = &mut statement => return Ok(granted.map(|_| true)?),
+                listed = until_listed(observer, id.pid) => *unlisted = listed.err(),
             }
-        });
-        tokio::select! {
-            biased;
-            granted = &mut statement => return Ok(granted.map(|_| true)?),
-            listed = &mut listing => {
-                if let Err(reason) = listed {
-                    unlisted.get_or_insert(reason);
-                    // A lock that does not conflict is granted at once.
-                    if let Ok(granted) = timeout(GRANT_LIMIT, &mut statement).await {
-                        return Ok(granted.map(|_| true)?);
-                    }
-                }
-            }
+        }
+        // A lock that does not conflict is granted at once.
+        if unlisted.is_some()
+            && let Ok(granted) = timeout(GRANT_LIMIT, &mut statement).await
+        {
+            return Ok(granted.map(|_| true)?);
         }
         first.leave_transaction().await?;
         if timeout(pool.answer_limit(), &mut statement).await.is_err() {

@@ -15,15 +15,14 @@ use super::acquirer::SHARED_SESSION;
 use super::{
     AcquireError, Acquirer, Dialect, HoldSession, HoldSessions, LockSession, SharedKeys, Strategy,
 };
-use crate::error::Error;
-use crate::plan::Step;
-use crate::snapshot::Statistics;
+use crate::{Error, Statistics, Step};
 use hierlock_engine::Session;
 use std::pin::pin;
 use tokio::time::sleep;
 
 impl Acquirer {
-    /// Adds the locks of the plan to a hold. If the caller has dropped its future, releases the new locks.
+    /// Adds the locks of the plan to a hold. If the caller has dropped its future, releases the new locks. After a deadlock
+    /// on InnoDB, the transaction of the hold is gone.
     pub(super) async fn extend(&self, held: &mut HoldSessions) -> Result<()> {
         // The steps that the hold lacks: all in the order of the plan, and by kind.
         let (mut steps, mut stronger) = (vec![], vec![]);
@@ -139,11 +138,6 @@ impl Acquirer {
             let mut session = LockSession::in_transaction(main.as_ref());
             match self.try_lock(&mut session, std::slice::from_ref(step)).await {
                 Ok(()) => self.entry.with(|record| record.take(&self.plan, step)),
-                // A deadlock with an ALTER TABLE that waits for the hold. The hold's transaction is gone.
-                Err(AcquireError::Deadlock(_)) => {
-                    let why = "the server has ended its transaction as the victim of a deadlock";
-                    return Err(AcquireError::HoldLost(why));
-                }
                 Err(why) => return Err(self.out_of_order_if_waiting(why)),
             }
         }

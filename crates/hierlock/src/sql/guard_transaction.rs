@@ -5,9 +5,8 @@
 
 use super::DriverConnection;
 use super::hold::{HoldInner, HoldSession, HoldSessions};
-use crate::database::error_message;
 use crate::error::{Result, SqlError};
-use hierlock_engine::{ErrorClass, Session};
+use hierlock_engine::{ErrorClass, Session, error_message};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::pin::pin;
@@ -95,10 +94,9 @@ impl HoldInner {
         let main = sessions.main.own()?;
         // The borrower must not commit the label.
         let remove_label = sessions.label_rows.removal(main);
-        match main.run(&format!("{remove_label}SAVEPOINT lent")).await {
-            Ok(()) => Ok(held),
-            Err(error) => Err(self.lose(&mut held, &error_message(&error))),
-        }
+        let saved = main.run(&format!("{remove_label}SAVEPOINT lent")).await;
+        saved.map_err(|error| self.lose(&mut held, &error_message(&error)))?;
+        Ok(held)
     }
 
     async fn take_back(&self, mut held: LentSessions) {

@@ -1,17 +1,17 @@
 //! A hold on a server: its sessions and the operations on them, which complete even if the caller drops the future
 //! (`handover`).
 
+use super::session_label::LabelLimit;
 use super::{
     AcquireError, Acquirer, Dialect, DriverConnection, GuardTransaction, LabelRows, LabelText,
     LockPool, Scheme, SharedKeys, postgres,
 };
 use crate::backend::{AcquireRequest, FencingHold, Hold, WaitLimit};
-use crate::database::error_message;
 use crate::error::SqlError;
 use crate::handover::Handover;
 use crate::registry::RegistryEntry;
 use crate::{Error, Mode, Plan, Result, SlotMode, Statistics, Target};
-use hierlock_engine::{ErrorClass, Permit, Session};
+use hierlock_engine::{ErrorClass, Permit, Session, error_message};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use tokio::runtime::Handle;
@@ -27,14 +27,6 @@ pub(super) enum HoldSession {
 }
 
 impl HoldSession {
-    /// Releases all locks, and returns a session of its own to the pool.
-    async fn end(self, pool: &LockPool) -> Result<(), sqlx::Error> {
-        match self {
-            HoldSession::Own(session) => pool.roll_back(session).await,
-            HoldSession::Shared(keys) => keys.end().await,
-        }
-    }
-
     /// Returns the session of its own. Fails for a shared session, which has no transaction.
     pub(super) fn own(&mut self) -> Result<&mut Session, Error> {
         match self {
@@ -52,8 +44,6 @@ pub(super) struct HoldSessions {
     pub(super) extensions: Vec<Session>,
     /// The time at which the hold began to take its locks, by the server's clock, in seconds since 1970.
     pub(super) since: u64,
-    /// The whole label. `None` until a ping needs it, and again after an extension.
-    pub(super) label: Option<LabelText>,
     pub(super) label_rows: LabelRows,
     /// Whether work in the transaction has failed. Then the transaction cannot be committed.
     pub(super) work_failed: bool,
@@ -64,12 +54,10 @@ pub(super) struct HoldSessions {
 
 impl HoldSessions {
     /// Checks that all sessions are alive and that their server accepts writes, and shows their label.
-    async fn ping(&mut self, pool: &LockPool) -> Result<(), sqlx::Error> {
-        let label = self.label.get_or_insert_with(|| {
-            let claims = self.entry.claims();
-            let targets = claims.iter().map(|(target, mode)| (target, *mode));
-            LabelText::whole(&pool.settings.client, self.since, targets)
-        });
+    async fn ping(&mut self, pool: &LockPool) -> sqlx::Result<()> {
+        let claims = self.entry.claims();
+        let targets = claims.iter().map(|(target, mode)| (target, *mode));
+        let label = &LabelText::new(LabelLimit::WHOLE, &pool.settings.client, self.since, targets);
         match &mut self.main {
             HoldSession::Own(session) => self.label_rows.ping(pool, session, label).await?,
             HoldSession::Shared(keys) => keys.ping(pool).await?,
@@ -80,7 +68,7 @@ impl HoldSessions {
         Ok(())
     }
 
-    async fn ping_extensions(&mut self) -> Result<(), sqlx::Error> {
+    async fn ping_extensions(&mut self) -> sqlx::Result<()> {
         for session in &mut self.extensions {
             session.ping().await?;
         }
@@ -88,7 +76,7 @@ impl HoldSessions {
     }
 
     /// Gets a fencing token from the server. All locks are still held when the token is assigned.
-    async fn draw_token(&mut self) -> Result<Option<u64>, sqlx::Error> {
+    async fn draw_token(&mut self) -> sqlx::Result<Option<u64>> {
         let rows = match &mut self.main {
             HoldSession::Own(session) if session.dialect.is_innodb() => {
                 session.rows("SELECT UUID_SHORT()").await?
@@ -151,13 +139,16 @@ impl HoldInner {
     ) -> Result<()> {
         let mut held = self.held.lock().await;
         let Some(sessions) = &mut *held else { return Err(self.lost_error()) };
-        sessions.label = None;
         let (pool, scheme) = (self.pool.clone(), self.scheme.clone());
         let entry = sessions.entry.clone();
         let acquirer = Acquirer { pool, scheme, entry, plan, wait_limit, cancellation };
         acquirer.extend(sessions).await.map_err(|why| match why {
             AcquireError::ConnectionLost(error) => self.lose(&mut held, &error_message(&error)),
-            AcquireError::HoldLost(why) => self.lose(&mut held, why),
+            // A deadlock with an ALTER TABLE that waits for the hold.
+            AcquireError::Deadlock(_) if self.scheme.dialect.is_innodb() => {
+                let why = "the server has ended its transaction as the victim of a deadlock";
+                self.lose(&mut held, why)
+            }
             why => why.into_error(&self.pool, &self.scheme),
         })
     }
@@ -174,11 +165,15 @@ impl HoldInner {
     }
 
     /// Releases all locks, and returns clean sessions to the pool.
-    async fn end(&self, held: HoldSessions) -> Result<(), sqlx::Error> {
+    async fn end(&self, held: HoldSessions) -> sqlx::Result<()> {
         let HoldSessions { main, extensions, entry, permit, .. } = held;
         let mut ended = Ok(());
         for session in extensions.into_iter().map(HoldSession::Own).chain([main]) {
-            ended = session.end(&self.pool).await.and(ended);
+            let released = match session {
+                HoldSession::Own(session) => self.pool.roll_back(session).await,
+                HoldSession::Shared(keys) => keys.end().await,
+            };
+            ended = released.and(ended);
         }
         // Before the release of the guard returns, so that free nodes are no longer listed as held.
         drop((entry, permit));
@@ -220,10 +215,8 @@ impl HoldInner {
     async fn token(&self) -> Result<u64> {
         let mut held = self.held.lock().await;
         let Some(sessions) = &mut *held else { return Err(self.lost_error()) };
-        let token = match sessions.draw_token().await {
-            Ok(token) => token,
-            Err(error) => return Err(self.lose(&mut held, &error_message(&error))),
-        };
+        let token = sessions.draw_token().await;
+        let token = token.map_err(|error| self.lose(&mut held, &error_message(&error)))?;
         let token = token.ok_or_else(|| self.pool.unexpected("it has given no fencing token"))?;
         drop(held);
         if self.scheme.dialect == Dialect::Postgres {

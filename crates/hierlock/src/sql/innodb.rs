@@ -3,7 +3,6 @@
 use super::statement::{Join, LockStatement, ValueForm, Writer, runs};
 use super::{Dialect, Scheme};
 use crate::plan::Step;
-use std::fmt::Write as _;
 
 /// The number of rows from which a run is locked by a joined list instead of one SELECT for each row.
 const MIN_LIST_LENGTH: usize = 4;
@@ -55,10 +54,10 @@ pub(super) fn take_rows(mut writer: Writer<'_>, steps: &[Step]) -> LockStatement
 fn derived(scheme: &Scheme, branches: &[String], is_count: bool) -> String {
     let table = |(number, branch): (usize, &String)| format!("({branch}) t{number}");
     let tables: Vec<String> = branches.iter().enumerate().map(table).collect();
-    let fence = scheme.fence();
-    // COUNT must name the fence, and count rows whose fence is NULL.
+    let column = scheme.selected_column();
+    // COUNT must name the column, and count rows in which it is NULL.
     let columns =
-        if is_count { format!("COUNT(t0.{fence} IS NULL)") } else { format!("t0.{fence}") };
+        if is_count { format!("COUNT(t0.{column} IS NULL)") } else { format!("t0.{column}") };
     format!("SELECT {columns} FROM {}", tables.join("\nSTRAIGHT_JOIN "))
 }
 
@@ -82,26 +81,23 @@ fn list(run: &[Step], writer: &mut Writer<'_>) -> String {
     } else {
         (buckets(run, writer), format!("c.level = {} AND c.bucket = v.x", first.level))
     };
-    let (fence, table) = (scheme.fence(), scheme.quoted_table());
+    let (column, table) = (scheme.selected_column(), scheme.quoted_table());
     // Only the table is locked, not the list. MariaDB has no OF, and does not need it: an array has no rows to lock.
     let of = if scheme.dialect == Dialect::Mysql { "c" } else { "" };
     let clause = writer.clause(of, first.mode);
     let label = writer.label_clause();
-    format!("SELECT c.{fence} FROM {list} STRAIGHT_JOIN {table} c ON {row}{label} {clause}")
+    format!("SELECT c.{column} FROM {list} STRAIGHT_JOIN {table} c ON {row}{label} {clause}")
 }
 
 /// Returns the buckets of a run as a table `v` with the column `x`. A JSON array is one value, so one prepared statement
 /// serves all lengths. InnoDB would treat a list of one value as a single row and lock it early, so such a list gets a
 /// second value that no row has.
 fn buckets(run: &[Step], writer: &mut Writer<'_>) -> String {
-    let mut array = String::with_capacity(9 * run.len() + 6);
-    for step in run {
-        array.push(if array.is_empty() { '[' } else { ',' });
-        // Writing to a String cannot fail.
-        let _ = write!(array, "{}", step.slot);
+    let mut values: Vec<String> = run.iter().map(|step| step.slot.to_string()).collect();
+    if values.len() == 1 {
+        values.push("null".to_owned());
     }
-    array.push_str(if run.len() == 1 { ",null]" } else { "]" });
-    let array = writer.value(array);
+    let array = writer.value(format!("[{}]", values.join(",")));
     format!("JSON_TABLE({array}, '$[*]' COLUMNS (x INT UNSIGNED PATH '$')) v")
 }
 

@@ -17,7 +17,8 @@
 //! On PostgreSQL a label that is longer than `application_name` is sent with each ping, in a comment.
 //! `pg_stat_activity` shows the last statement of an idle session.
 
-use super::session_label::MAX_POSTGRES_LENGTH;
+use super::pool::fail_if_lost;
+use super::session_label::{LabelLimit, MAX_POSTGRES_LENGTH};
 use super::{Dialect, LabelText, LockPool};
 use hierlock_engine::introspection::{LABEL_TABLE, is_performance_schema_off, label_comment};
 use hierlock_engine::{ErrorClass, Session, error_message};
@@ -45,9 +46,12 @@ impl LabelRows {
         pool: &LockPool,
         session: &mut Session,
         label: &LabelText,
-    ) -> Result<(), sqlx::Error> {
+    ) -> sqlx::Result<()> {
         if session.dialect == Dialect::Postgres {
-            return ping_with_label(session, label).await;
+            return match label.as_str() {
+                short if short.len() <= MAX_POSTGRES_LENGTH => session.ping().await,
+                long => session.run(&format!("{} SELECT 1", label_comment(long))).await,
+            };
         }
         if self.0.get(&session.id.pid) == Some(label) || !pool.writes_label_rows(session).await? {
             return session.ping_primary().await;
@@ -79,7 +83,7 @@ async fn write_row(
     session: &mut Session,
     before: &str,
     label: &LabelText,
-) -> Result<(), sqlx::Error> {
+) -> sqlx::Result<()> {
     let label = label.as_str();
     let row = format!("INTO {LABEL_TABLE} (session, label) VALUES (CONNECTION_ID(), '{label}')");
     if session.dialect == Dialect::Mariadb {
@@ -90,30 +94,16 @@ async fn write_row(
     // MySQL has no hint that sets this variable for one statement.
     let set = |seconds: u32| format!("SET SESSION innodb_lock_wait_timeout = {seconds}");
     let insert = format!("INSERT /*+ SET_VAR(lock_wait_timeout = 1) */ {row}");
-    let written = session.run(&format!("{before}{}; {insert}", set(1))).await;
-    if let Err(error) = &written
-        && ErrorClass::of(error).is_connection_lost()
-    {
-        return written;
-    }
+    let written = fail_if_lost(session.run(&format!("{before}{}; {insert}", set(1))).await)?;
     let set_back = session.run(&set(pool.settings.pool.session.lock_wait_timeout)).await;
-    match set_back {
-        Err(error) if ErrorClass::of(&error).is_connection_lost() => Err(error),
-        // If a cancel has hit the second statement, later waits of this session start again every second, which is harmless.
-        _ => written,
-    }
-}
-
-async fn ping_with_label(session: &mut Session, label: &LabelText) -> Result<(), sqlx::Error> {
-    if label.as_str().len() <= MAX_POSTGRES_LENGTH {
-        return session.ping().await;
-    }
-    session.run(&format!("{} SELECT 1", label_comment(label.as_str()))).await
+    // If a cancel has hit the second statement, later waits of this session start again every second, which is harmless.
+    let _ = fail_if_lost(set_back)?;
+    written
 }
 
 impl LockPool {
     /// Returns whether label rows are needed on this server, and possible. The first ping queries the server.
-    async fn writes_label_rows(&self, session: &mut Session) -> Result<bool, sqlx::Error> {
+    async fn writes_label_rows(&self, session: &mut Session) -> sqlx::Result<bool> {
         let known = *self.writes_label_rows.lock();
         if let Some(known) = known {
             return Ok(known);
@@ -128,16 +118,14 @@ impl LockPool {
 pub(super) async fn check(
     pool: &LockPool,
     session: &mut Session,
-) -> Result<Result<(), String>, sqlx::Error> {
-    let label = LabelText::whole(&pool.settings.client, pool.server.server_time(), []);
+) -> sqlx::Result<Result<(), String>> {
+    let (client, now) = (&pool.settings.client, pool.server.server_time());
+    let label = LabelText::new(LabelLimit::WHOLE, client, now, []);
     let mut checked = write_row(pool, session, "", &label).await;
     if checked.is_ok() {
         checked = session.run(&format!("SELECT session FROM {LABEL_TABLE} LIMIT 0")).await;
     }
     // A Galera node without a majority rejects the ROLLBACK too.
     checked = checked.and(session.leave_transaction().await);
-    match checked {
-        Err(error) if ErrorClass::of(&error).is_connection_lost() => Err(error),
-        checked => Ok(checked.map_err(|error| error_message(&error))),
-    }
+    Ok(fail_if_lost(checked)?.map_err(|error| error_message(&error)))
 }

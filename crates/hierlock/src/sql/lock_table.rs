@@ -1,6 +1,6 @@
 //! The lock tables of a server: reads, compares and creates the agreement and the table of rows.
 
-use super::agreement::{Agreement, ProvisionState, SCHEMA};
+use super::agreement::{Agreement, COLUMNS, SCHEMA};
 use super::scheme::META_TABLE;
 use super::{Dialect, LockPool, Scheme, Strategy};
 use crate::database::DatabaseConnection;
@@ -25,6 +25,8 @@ pub(super) enum MissingTables {
 pub(super) enum LockTableError {
     #[error(transparent)]
     Statement(#[from] sqlx::Error),
+    #[error(transparent)]
+    Server(#[from] ServerError),
     /// This client cannot use the server or its tables, for this reason.
     #[error("{0}")]
     Unusable(String),
@@ -44,6 +46,7 @@ impl LockTableError {
             LockTableError::Statement(source) => ServerError::Failed { server, source }.into(),
             LockTableError::Unusable(why) => SqlError::Unusable { server, why }.into(),
             LockTableError::Unreadable(what) => SqlError::Unexpected { server, what }.into(),
+            LockTableError::Server(error) => error.into(),
             LockTableError::Other(error) => error,
         }
     }
@@ -84,12 +87,11 @@ pub(super) async fn check_pooler(session: &mut Session, pool: &LockPool) -> Resu
     }
 }
 
-/// Compares a scheme with the stored agreement. If `follows`, the scheme adopts the stored bucket count. With the strategy
-/// `on-demand`, creates the tables if they are `missing`. Returns whether the table of rows exists, striped as agreed.
+/// Compares a scheme with the stored agreement. The scheme adopts the stored bucket count unless a count was given. With the
+/// strategy `on-demand`, creates the tables if they are `missing`. Returns whether the table of rows exists, striped as agreed.
 pub(super) async fn agree(
     session: &mut Session,
     scheme: &mut Scheme,
-    follows: bool,
     missing: MissingTables,
 ) -> Result<bool> {
     let is_on_demand = scheme.strategy == Strategy::OnDemand;
@@ -114,12 +116,8 @@ pub(super) async fn agree(
         let is_fine = scheme.strategy == Strategy::Advisory || needs_no_table;
         return if is_fine { Ok(true) } else { Err(scheme.no_table()) };
     };
-    if follows {
-        scheme.follow(&stored);
-    }
-    if let Some(why) = scheme.difference(&stored) {
-        return Err(LockTableError::Unusable(why));
-    }
+    scheme.follow(&stored);
+    scheme.compare(&stored).map_err(LockTableError::Unusable)?;
     if scheme.dialect.is_innodb() {
         RowTable::find(session, scheme).await?;
     }
@@ -129,7 +127,7 @@ pub(super) async fn agree(
 /// Creates the tables of the strategy `on-demand`, which needs no provisioning, and stores the agreement.
 async fn create_on_demand(session: &mut Session, scheme: &Scheme) -> Result<()> {
     make_meta(session).await?;
-    for statement in scheme.create_rows().into_iter().chain(scheme.agree(ProvisionState::Ready)) {
+    for statement in scheme.create_rows().into_iter().chain(scheme.insert_agreement()) {
         session.run(&statement).await?;
     }
     if scheme.dialect.is_innodb() {
@@ -142,11 +140,8 @@ async fn create_on_demand(session: &mut Session, scheme: &Scheme) -> Result<()> 
 /// it.
 pub(super) async fn read(session: &mut Session, scheme: &Scheme) -> Result<Option<Agreement>> {
     let spaces: Vec<String> = scheme.spaces().iter().map(|space| format!("'{space}'")).collect();
-    let sql = format!(
-        "SELECT space, strategy, buckets, levels, key_version, state FROM {META_TABLE} \
-         WHERE space IN ({})",
-        spaces.join(", ")
-    );
+    let spaces = spaces.join(", ");
+    let sql = format!("SELECT {COLUMNS} FROM {META_TABLE} WHERE space IN ({spaces})");
     let rows = match session.rows(&sql).await {
         Ok(rows) => rows,
         Err(error) => {
@@ -165,8 +160,8 @@ pub(super) async fn read(session: &mut Session, scheme: &Scheme) -> Result<Optio
     if let [first, second] = &relevant[..]
         && first.buckets != second.buckets
     {
-        let fence = RowTable::find(session, scheme).await?.and_then(|table| table.fence);
-        relevant.sort_by_key(|stored| fence != Some(stored.buckets));
+        let buckets = RowTable::find(session, scheme).await?.and_then(|table| table.buckets);
+        relevant.sort_by_key(|stored| buckets != Some(stored.buckets));
     }
     Ok(relevant.into_iter().next())
 }
@@ -200,8 +195,8 @@ async fn has_row_table(session: &mut Session, scheme: &Scheme) -> sqlx::Result<b
     if scheme.strategy == Strategy::Advisory {
         return Ok(true);
     }
-    let (fence, table) = (scheme.fence(), scheme.quoted_table());
-    match session.rows(&format!("SELECT {fence} FROM {table} WHERE 1 = 0")).await {
+    let (column, table) = (scheme.selected_column(), scheme.quoted_table());
+    match session.rows(&format!("SELECT {column} FROM {table} WHERE 1 = 0")).await {
         Ok(_) if scheme.dialect == Dialect::Postgres => Ok(true),
         Ok(_) => session.run("ROLLBACK").await.map(|()| true),
         Err(error) if ErrorClass::of(&error).is_undefined() => Ok(false),
@@ -211,8 +206,8 @@ async fn has_row_table(session: &mut Session, scheme: &Scheme) -> sqlx::Result<b
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RowTable {
-    /// The bucket count in the name of the fence column, if there is one.
-    pub(super) fence: Option<u32>,
+    /// The bucket count in the name of a column, if there is one.
+    pub(super) buckets: Option<u32>,
     /// Whether there is a primary key. Provisioning may create it last, which is faster.
     pub(super) has_key: bool,
 }
@@ -251,7 +246,7 @@ impl RowTable {
                  ENGINE = InnoDB"
             )));
         }
-        let fence = columns.iter().find_map(|column| column[0].strip_prefix("of_")?.parse().ok());
-        Ok(Some(Self { fence, has_key: has_key == "1" }))
+        let buckets = columns.iter().find_map(|column| column[0].strip_prefix("of_")?.parse().ok());
+        Ok(Some(Self { buckets, has_key: has_key == "1" }))
     }
 }

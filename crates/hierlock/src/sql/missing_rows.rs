@@ -70,9 +70,9 @@ impl Acquirer {
                 why => why,
             },
             WatchEnd::Abandoned => AcquireError::Abandoned,
-            WatchEnd::TimedOut(waited) => {
-                let place = report.blocked_at.unwrap_or(0);
-                let conflict = self.conflict(&steps[place], report.blockers);
+            WatchEnd::TimedOut(waited, blockers) => {
+                let step = &steps[report.blocked_at.unwrap_or(0)];
+                let conflict = self.conflict(step, blockers);
                 if !self.wait_limit.waits() {
                     Error::would_block(conflict).into()
                 } else if self.wait_limit.is_over() {

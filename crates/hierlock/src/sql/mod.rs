@@ -78,7 +78,7 @@ pub use strategy::Strategy;
 
 use acquire_error::AcquireError;
 use acquirer::Acquirer;
-use agreement::{Agreement, ProvisionState};
+use agreement::Agreement;
 use hold::{HoldInner, HoldSession, HoldSessions};
 use label_rows::LabelRows;
 use lock_session::LockSession;

@@ -82,8 +82,6 @@ options! {
 pub(super) struct LockServer {
     pub(super) address: ServerAddress,
     pub(super) scheme: Scheme,
-    /// Whether the client adopts the bucket count of the table. False if it was given as an option.
-    pub(super) follows: bool,
     pub(super) settings: ClientSettings,
 }
 
@@ -149,13 +147,14 @@ impl Options {
         if let Some(table) = &self.table {
             scheme = scheme.table(table)?;
         }
-        let follows = self.buckets.is_none();
-        scheme = scheme.buckets(self.buckets.unwrap_or_default());
+        if let Some(buckets) = self.buckets {
+            scheme = scheme.buckets(buckets);
+        }
         let settings = self.settings()?;
         if settings.scope == Scope::Session && scheme.strategy != Strategy::Advisory {
             return Err(invalid("scope", "session"));
         }
-        Ok(LockServer { address, scheme, follows, settings })
+        Ok(LockServer { address, scheme, settings })
     }
 
     fn settings(self) -> Result<ClientSettings> {
@@ -210,10 +209,7 @@ impl LockServer {
                 driver_parameters.push((name.into_owned(), value.into_owned()));
             }
         }
-        url.set_query(None);
-        if !driver_parameters.is_empty() {
-            url.query_pairs_mut().extend_pairs(driver_parameters);
-        }
+        url.query_pairs_mut().clear().extend_pairs(driver_parameters);
         options.merge(url_options)?.at(ServerAddress::from_url(&url)?, hierarchy)
     }
 }

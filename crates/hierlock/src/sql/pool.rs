@@ -5,11 +5,19 @@ use super::keep_alive::KeepAlive;
 use super::options::{ClientSettings, LockServer, Scope};
 use super::shared_session::SharedSession;
 use crate::error::{Error, Result, SqlError};
-use hierlock_engine::{Pool, ServerError, Session};
+use hierlock_engine::{ErrorClass, Pool, ServerError, Session};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
+
+/// Fails if the connection is lost. Otherwise returns the answer of the server, which may be an error.
+pub(super) fn fail_if_lost<T>(result: sqlx::Result<T>) -> sqlx::Result<sqlx::Result<T>> {
+    match result {
+        Err(error) if ErrorClass::of(&error).is_connection_lost() => Err(error),
+        answer => Ok(answer),
+    }
+}
 
 /// The sessions of a client that locks on a server.
 #[derive(Debug)]
@@ -64,7 +72,7 @@ impl LockPool {
     }
 
     /// Releases all locks of a session, and returns it to the pool.
-    pub(super) async fn roll_back(&self, mut session: Session) -> Result<(), sqlx::Error> {
+    pub(super) async fn roll_back(&self, mut session: Session) -> sqlx::Result<()> {
         session.roll_back().await?;
         self.server.give_back(session);
         Ok(())

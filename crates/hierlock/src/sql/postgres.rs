@@ -38,10 +38,9 @@ pub(super) fn take_keys(mut writer: Writer<'_>, steps: &[Step]) -> LockStatement
     }
     let keys = writer.value(steps.iter().map(key).collect::<Vec<i64>>());
     let shared = writer.value(steps.iter().map(is_shared).collect::<Vec<bool>>());
-    let is_counted = waits && writer.form == ValueForm::Bound;
     let sql = call_each(function, &keys, &shared) + &writer.label_clause();
-    let statement = writer.finish(sql, steps.len());
-    if is_counted { statement.into_count() } else { statement }
+    let rows = steps.len();
+    if waits { writer.finish_counted(sql, rows) } else { writer.finish(sql, rows) }
 }
 
 /// Returns the query that calls a function for each key of an array, in order. Each result is a row.
@@ -85,7 +84,8 @@ fn take_rows(mut writer: Writer<'_>, steps: &[Step]) -> LockStatement {
         ([step], []) => writer.select(step),
         _ => Join::of(singles, &mut writer).with_run(last, &mut writer).select(scheme, ", "),
     };
-    let is_counted = !last.is_empty() && writer.form == ValueForm::Bound;
-    let statement = writer.finish(sql, last.len().max(1));
-    if is_counted { statement.into_count() } else { statement }
+    match last.len() {
+        0 => writer.finish(sql, 1),
+        rows => writer.finish_counted(sql, rows),
+    }
 }

@@ -40,6 +40,8 @@ pub struct Scheme {
     pub(crate) dialect: Dialect,
     pub(crate) strategy: Strategy,
     pub(crate) buckets: Buckets,
+    /// Whether the bucket count is that of the table, if there is one. False if a count was given, which must then match.
+    pub(crate) follows_table: bool,
     pub(crate) table: Option<String>,
     pub(crate) hierarchy: Hierarchy,
 }
@@ -49,7 +51,7 @@ impl Scheme {
     pub fn new(dialect: Dialect) -> Self {
         let strategy = Strategy::default_for(dialect);
         let (buckets, hierarchy) = Default::default();
-        Self { dialect, strategy, buckets, table: None, hierarchy }
+        Self { dialect, strategy, buckets, follows_table: true, table: None, hierarchy }
     }
 
     /// Sets the strategy. Fails for advisory keys on another server than PostgreSQL.
@@ -81,9 +83,13 @@ impl Scheme {
         Ok(self)
     }
 
+    /// Sets the number of buckets.
+    pub fn buckets(mut self, buckets: Buckets) -> Self {
+        (self.buckets, self.follows_table) = (buckets, false);
+        self
+    }
+
     setters! {
-        /// Sets the number of buckets.
-        buckets: Buckets;
         /// Sets the levels of the tree.
         hierarchy: Hierarchy;
     }
@@ -162,9 +168,9 @@ impl Scheme {
         if is_default { DEFAULT_SPACE } else { self.rows_table() }
     }
 
-    /// Returns the column that every lock statement names. For striped rows, its name contains the bucket count: a client
-    /// with another count names a column that does not exist, and locks nothing.
-    pub(crate) fn fence(&self) -> String {
+    /// Returns the column that every lock statement selects. For striped rows, its name contains the bucket count: a client
+    /// with another count selects a column that does not exist, and locks nothing.
+    pub(crate) fn selected_column(&self) -> String {
         match self.strategy {
             Strategy::Striped => format!("of_{}", self.buckets.count()),
             _ => "lock_key".to_owned(),

@@ -20,10 +20,9 @@
 //! of its targets, or an ancestor of one, maps to that slot ([`SessionLabel::target_of_slot`]).
 
 use super::statement::Writer;
-use super::{ClientIdentity, Dialect, Scheme};
-use crate::plan::Claim;
-use crate::{Mode, Target};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use super::{ClientIdentity, Dialect, Scheme, client_identity};
+use crate::{Claim, Mode, Target};
+use percent_encoding::{AsciiSet, percent_decode_str, utf8_percent_encode};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -31,28 +30,33 @@ use std::time::{Duration, SystemTime};
 /// The user variable of MySQL and MariaDB.
 pub(super) const VARIABLE: &str = "hierlock";
 
-/// The maximum length of a label on MySQL and MariaDB, which have no limit of their own.
-const MAX_INNODB_LENGTH: usize = 1000;
-
 /// The maximum length of `application_name`.
 pub(super) const MAX_POSTGRES_LENGTH: usize = 63;
 
 /// The length of ` @1763418665 `.
 const SINCE_LENGTH: usize = 13;
 
-/// The bytes of `application_name` that are reserved for the client.
-const MAX_POSTGRES_CLIENT: usize = 28;
-
 /// The characters of a target that are percent-encoded. `%` is not, since [`Target`] itself escapes with it. No other
 /// character can end a literal or a comment.
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'_')
-    .remove(b'.')
-    .remove(b':')
-    .remove(b'@')
-    .remove(b'/')
-    .remove(b'%');
+const ENCODED: &AsciiSet =
+    &client_identity::ENCODED.remove(b':').remove(b'@').remove(b'/').remove(b'%');
+
+/// The maximum length of a label, and the bytes of it that are reserved for the client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LabelLimit {
+    label: usize,
+    client: usize,
+}
+
+impl LabelLimit {
+    /// The limit on MySQL and MariaDB, which have none of their own.
+    pub(super) const WHOLE: Self = Self { label: 1000, client: 500 };
+    const APPLICATION_NAME: Self = Self { label: MAX_POSTGRES_LENGTH, client: 28 };
+
+    pub(super) fn of(dialect: Dialect) -> Self {
+        if dialect.is_innodb() { Self::WHOLE } else { Self::APPLICATION_NAME }
+    }
+}
 
 /// The text of a label.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,38 +65,15 @@ pub(super) struct LabelText(String);
 impl LabelText {
     /// Returns the label of a session that holds or wants these targets. `now` is in seconds since 1970.
     pub(super) fn new<'a>(
-        dialect: Dialect,
-        client: &ClientIdentity,
-        now: u64,
-        targets: impl IntoIterator<Item = (&'a Target, Mode)>,
-    ) -> Self {
-        if dialect.is_innodb() {
-            Self::whole(client, now, targets)
-        } else {
-            Self::within(MAX_POSTGRES_LENGTH, MAX_POSTGRES_CLIENT, client, now, targets)
-        }
-    }
-
-    /// Returns the label without the limit of `application_name`.
-    pub(super) fn whole<'a>(
-        client: &ClientIdentity,
-        now: u64,
-        targets: impl IntoIterator<Item = (&'a Target, Mode)>,
-    ) -> Self {
-        Self::within(MAX_INNODB_LENGTH, MAX_INNODB_LENGTH / 2, client, now, targets)
-    }
-
-    fn within<'a>(
-        length: usize,
-        max_client: usize,
+        limit: LabelLimit,
         client: &ClientIdentity,
         now: u64,
         targets: impl IntoIterator<Item = (&'a Target, Mode)>,
     ) -> Self {
         let targets: Vec<(&Target, Mode)> = targets.into_iter().collect();
-        let room = length - SINCE_LENGTH;
+        let room = limit.label - SINCE_LENGTH;
         let full = client.to_string();
-        let targets = targets_within(&targets, room - full.len().min(max_client));
+        let targets = targets_within(&targets, room - full.len().min(limit.client));
         let client = client.within(room - targets.len());
         Self(format!("{client} @{now} {targets}"))
     }
@@ -266,7 +247,7 @@ mod tests {
         let client = client.parse().unwrap();
         let targets = targets(paths);
         let claims = targets.iter().map(|target| (target, Mode::Exclusive));
-        LabelText::new(dialect, &client, 1_763_418_665, claims).0
+        LabelText::new(LabelLimit::of(dialect), &client, 1_763_418_665, claims).0
     }
 
     #[test]
@@ -316,7 +297,7 @@ mod tests {
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         let written = label(Dialect::Mariadb, "cron@web-3:4711", &many);
         let label = SessionLabel::parse(&written).unwrap();
-        assert!(written.len() <= MAX_INNODB_LENGTH, "{}", written.len());
+        assert!(written.len() <= LabelLimit::WHOLE.label, "{}", written.len());
         assert_eq!(label.claims.len() + label.omitted, 500);
     }
 
@@ -329,7 +310,8 @@ mod tests {
             (Mode::Update, "p@h:1 @7 u1/a%3DS=U"),
         ] {
             let client = "p@h:1".parse().unwrap();
-            let LabelText(written) = LabelText::new(Dialect::Postgres, &client, 7, [(&path, mode)]);
+            let LabelText(written) =
+                LabelText::new(LabelLimit::APPLICATION_NAME, &client, 7, [(&path, mode)]);
             assert_eq!(written, text);
             let target = path.clone();
             assert_eq!(SessionLabel::parse(text).unwrap().claims, [Claim { target, mode }]);

@@ -188,10 +188,10 @@ fn locks_of_others(scheme: &Scheme, step: &Step, pid: i64) -> String {
             ),
         ),
     };
-    let is_in_the_way = if step.mode == SlotMode::Shared { is_exclusive } else { "TRUE" };
+    let conflicts = if step.mode == SlotMode::Shared { is_exclusive } else { "TRUE" };
     let text = if scheme.dialect == Dialect::Postgres { "text" } else { "char" };
     format!(
         "SELECT CAST({other} AS {text}), CASE WHEN NOT ({is_granted}) THEN 'wanted' \
-         WHEN {is_in_the_way} THEN 'held' ELSE 'shared' END FROM {others}"
+         WHEN {conflicts} THEN 'held' ELSE 'shared' END FROM {others}"
     )
 }

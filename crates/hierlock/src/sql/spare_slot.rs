@@ -3,8 +3,7 @@
 use super::lock_table::Result;
 use super::scheme::META_TABLE;
 use super::{Dialect, Scheme, Strategy, ValueForm};
-use crate::plan::Step;
-use crate::{SlotMode, Target};
+use crate::{SlotMode, Step, Target};
 use hierlock_engine::{LockWaitPolicy, Session};
 
 /// The number of rows by ID to choose from.

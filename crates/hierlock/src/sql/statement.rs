@@ -1,8 +1,7 @@
 //! Lock statements, as text or with bound values.
 
 use super::{Dialect, LabelText, Scheme, Strategy, innodb, postgres};
-use crate::mode::SlotMode;
-use crate::plan::Step;
+use crate::{SlotMode, Step};
 use hierlock_engine::{LockWaitPolicy, SessionRef, Value};
 use std::fmt::Write as _;
 
@@ -41,12 +40,9 @@ impl Literal for Vec<u8> {
 }
 
 /// `None` is NULL, which equals no key and fills a list up.
-impl<T: Literal> Literal for Option<T>
-where
-    Self: Into<Value>,
-{
+impl Literal for Option<Vec<u8>> {
     fn literal(&self, dialect: Dialect) -> String {
-        self.as_ref().map_or("NULL".to_owned(), |value| value.literal(dialect))
+        self.as_ref().map_or("NULL".to_owned(), |key| key.literal(dialect))
     }
 }
 
@@ -102,7 +98,7 @@ impl LockStatement {
     /// # Cancel safety
     /// Not cancel safe: if the future is dropped, the statement keeps running on the server. Only the task that owns the
     /// session may call this, and it cancels the statement on the server first.
-    pub(super) async fn run(self, session: &mut SessionRef<'_>) -> Result<usize, sqlx::Error> {
+    pub(super) async fn run(self, session: &mut SessionRef<'_>) -> sqlx::Result<usize> {
         let rows = session.run_unlimited(self.sql, self.values).await?;
         match rows.first() {
             Some(row) if self.is_count => Ok(row.int(0).map_err(|error| error.0)? as usize),
@@ -111,10 +107,7 @@ impl LockStatement {
     }
 
     /// Runs a statement that waits for no lock, with the answer limit.
-    pub(super) async fn run_limited(
-        self,
-        session: &mut SessionRef<'_>,
-    ) -> Result<usize, sqlx::Error> {
+    pub(super) async fn run_limited(self, session: &mut SessionRef<'_>) -> sqlx::Result<usize> {
         let limit = session.answer_limit;
         let ran = tokio::time::timeout(limit, self.run(session)).await;
         ran.map_err(|_| hierlock_engine::timed_out(limit))?
@@ -123,12 +116,6 @@ impl LockStatement {
     /// Makes a statement without values whose result is ignored.
     pub(super) fn text(sql: String) -> Self {
         Self { sql, values: Vec::new(), rows: 0, is_count: false }
-    }
-
-    /// Returns a statement of PostgreSQL that returns only the number of rows, which saves sending them.
-    pub(super) fn into_count(self) -> Self {
-        let sql = format!("SELECT count(*) FROM ({}) q", self.sql);
-        Self { sql, is_count: true, ..self }
     }
 }
 
@@ -241,14 +228,23 @@ impl Writer<'_> {
 
     /// Returns the SELECT that locks the row of one step.
     pub(super) fn select(&mut self, step: &Step) -> String {
-        let (fence, table) = (self.scheme.fence(), self.scheme.quoted_table());
+        let (column, table) = (self.scheme.selected_column(), self.scheme.quoted_table());
         let label = self.label_condition().map(|label| label + " AND ").unwrap_or_default();
         let (row, clause) = (self.row("", step), self.clause("", step.mode));
-        format!("SELECT {fence} FROM {table} WHERE {label}{row} {clause}")
+        format!("SELECT {column} FROM {table} WHERE {label}{row} {clause}")
     }
 
     pub(super) fn finish(self, sql: String, rows: usize) -> LockStatement {
         LockStatement { sql, values: self.values, rows, is_count: false }
+    }
+
+    /// Finishes a statement of PostgreSQL. With bound values it returns only the number of rows, which saves sending them.
+    pub(super) fn finish_counted(self, sql: String, rows: usize) -> LockStatement {
+        if self.form == ValueForm::Text {
+            return self.finish(sql, rows);
+        }
+        let sql = format!("SELECT count(*) FROM ({sql}) q");
+        LockStatement { is_count: true, ..self.finish(sql, rows) }
     }
 }
 
@@ -318,10 +314,10 @@ impl Join {
 
     /// Returns the SELECT, with `separator` between the tables.
     pub(super) fn select(self, scheme: &Scheme, separator: &str) -> String {
-        // All aliases are the same table, so one of them is enough for the fence.
+        // All aliases are the same table, so one of them is enough for the column.
         format!(
             "SELECT t0.{} FROM {} WHERE {} {}{}",
-            scheme.fence(),
+            scheme.selected_column(),
             self.tables.join(separator),
             self.conditions.join(" AND "),
             self.order,

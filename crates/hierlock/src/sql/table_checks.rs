@@ -1,8 +1,7 @@
 //! The doctor's checks of the lock tables. They create and change nothing.
 
-use super::agreement::{Agreement, ProvisionState};
 use super::lock_table::{self, LockTableError, Result, RowTable};
-use super::{META_TABLE, Scheme, Strategy};
+use super::{Agreement, META_TABLE, Scheme, Strategy};
 use hierlock_engine::checks::{Area, Check, Finding};
 use hierlock_engine::{ErrorClass, Session, error_message};
 use std::collections::BTreeSet;
@@ -29,52 +28,37 @@ const PROVISIONING: Check = Check {
 
 const PROVISION: &str = "run `hierlock provision` with the URL of the clients";
 
-/// The findings about the lock tables.
-pub(super) struct TableFindings {
-    pub(super) findings: Vec<Finding>,
-    /// Whether a test can lock slots: there are rows or advisory keys.
-    pub(super) is_lockable: bool,
-}
+/// The findings about the lock tables, and whether a test can lock slots: there are rows or advisory keys.
+type TableFindings = (Vec<Finding>, bool);
 
-/// Returns one finding, after which no slot can be locked.
-fn unusable(finding: Finding) -> TableFindings {
-    TableFindings { findings: vec![finding], is_lockable: false }
-}
-
-/// Checks the tables of a scheme. If `follows`, the scheme adopts the bucket count of the table.
-pub(super) async fn check(
-    session: &mut Session,
-    scheme: &mut Scheme,
-    follows: bool,
-) -> Result<TableFindings> {
-    let checked = check_allowed(session, scheme, follows).await;
+/// Checks the tables of a scheme, which adopts the bucket count of the table unless a count was given.
+pub(super) async fn check(session: &mut Session, scheme: &mut Scheme) -> Result<TableFindings> {
+    let checked = check_allowed(session, scheme).await;
     let left = session.leave_transaction().await;
-    let checked = checked.and_then(|checked| Ok(left.map(|()| checked)?));
-    let error = match checked {
-        Err(LockTableError::Statement(error)) if !ErrorClass::of(&error).is_connection_lost() => {
-            error
-        }
+    let error = match checked.and_then(|checked| Ok(left.map(|()| checked)?)) {
+        Err(LockTableError::Statement(error)) => error,
         Err(LockTableError::Unusable(why)) => {
-            return Ok(unusable(AGREEMENT.problem(why, "update this program")));
+            return Ok((vec![AGREEMENT.problem(why, "update this program")], false));
         }
         checked => return checked,
     };
-    let (table, why) = (scheme.quoted_table(), error_message(&error));
-    Ok(unusable(if ErrorClass::of(&error) == ErrorClass::AccessDenied {
-        let tables = format!("{META_TABLE} and SELECT, UPDATE ON {table}");
-        let fix = format!("GRANT SELECT ON {tables} TO the account of the clients");
-        TABLE.problem(format!("the account may not read the lock tables: {why}"), fix)
-    } else {
-        let fix = "lock on a server that executes statements";
-        TABLE.problem(format!("the server does not read the lock tables: {why}"), fix)
-    }))
+    let why = error_message(&error);
+    let finding = match ErrorClass::of(&error) {
+        class if class.is_connection_lost() => return Err(error.into()),
+        ErrorClass::AccessDenied => {
+            let tables = format!("{META_TABLE} and SELECT, UPDATE ON {}", scheme.quoted_table());
+            let fix = format!("GRANT SELECT ON {tables} TO the account of the clients");
+            TABLE.problem(format!("the account may not read the lock tables: {why}"), fix)
+        }
+        _ => {
+            let fix = "lock on a server that executes statements";
+            TABLE.problem(format!("the server does not read the lock tables: {why}"), fix)
+        }
+    };
+    Ok((vec![finding], false))
 }
 
-async fn check_allowed(
-    session: &mut Session,
-    scheme: &mut Scheme,
-    follows: bool,
-) -> Result<TableFindings> {
+async fn check_allowed(session: &mut Session, scheme: &mut Scheme) -> Result<TableFindings> {
     let Some(stored) = lock_table::read(session, scheme).await? else {
         let finding = match scheme.strategy {
             Strategy::Advisory => TABLE.ok("advisory keys need no table"),
@@ -87,27 +71,30 @@ async fn check_allowed(
                 TABLE.problem(message, PROVISION)
             }
         };
-        let is_lockable = scheme.strategy == Strategy::Advisory;
-        return Ok(TableFindings { is_lockable, ..unusable(finding) });
+        return Ok((vec![finding], scheme.strategy == Strategy::Advisory));
     };
-    if follows {
-        scheme.follow(&stored);
-    }
-    let agreed = Agreement { state: ProvisionState::Ready, ..stored.clone() };
-    if let Some(why) = scheme.difference(&agreed) {
+    scheme.follow(&stored);
+    let agreed = Agreement { is_ready: true, ..stored.clone() };
+    if let Err(why) = scheme.compare(&agreed) {
         let fix = "give all clients the same URL parameters and --levels";
-        return Ok(unusable(AGREEMENT.problem(why, fix)));
+        return Ok((vec![AGREEMENT.problem(why, fix)], false));
     }
-    let agreement = AGREEMENT.ok(description(scheme, &stored));
+    let Agreement { strategy, levels, is_ready, .. } = stored;
+    let agreement = AGREEMENT.ok(match scheme.strategy {
+        Strategy::Striped => {
+            format!("striped over {} buckets a level, for {levels}", scheme.buckets.count())
+        }
+        _ => format!("{strategy}, for {levels}"),
+    });
     if scheme.strategy == Strategy::Advisory {
-        return Ok(TableFindings { findings: vec![agreement], is_lockable: true });
+        return Ok((vec![agreement], true));
     }
     let (table, is_lockable) = check_table(session, scheme).await?;
     let mut findings = vec![agreement, table];
     if scheme.strategy == Strategy::Striped && is_lockable {
-        findings.push(check_rows(session, scheme, stored.state).await?);
+        findings.push(check_rows(session, scheme, is_ready).await?);
     }
-    Ok(TableFindings { findings, is_lockable })
+    Ok((findings, is_lockable))
 }
 
 /// Checks the table of rows. Also returns whether a test can lock its rows.
@@ -127,14 +114,14 @@ async fn check_table(session: &mut Session, scheme: &Scheme) -> Result<(Finding,
         Err(error) => return Err(error),
     };
     let is_striped = scheme.strategy == Strategy::Striped;
-    Ok(match table.fence {
-        Some(fence) if is_striped && fence != scheme.buckets.count() => {
+    Ok(match table.buckets {
+        Some(actual) if is_striped && actual != scheme.buckets.count() => {
             let buckets = scheme.buckets.count();
             let message = format!(
-                "`{name}` is striped over {fence} buckets, and the clients have agreed on {buckets}: a change was cut \
+                "`{name}` is striped over {actual} buckets, and the clients have agreed on {buckets}: a change was cut \
                  short"
             );
-            let fix = format!("finish it with `hierlock provision --rebucket {fence}`");
+            let fix = format!("finish it with `hierlock provision --rebucket {actual}`");
             (TABLE.problem(message, fix), false)
         }
         None if is_striped => {
@@ -152,12 +139,8 @@ async fn check_table(session: &mut Session, scheme: &Scheme) -> Result<(Finding,
 }
 
 /// Checks that a sample of the rows of each level exists. `provision --check` counts all rows.
-async fn check_rows(
-    session: &mut Session,
-    scheme: &Scheme,
-    state: ProvisionState,
-) -> Result<Finding> {
-    if state == ProvisionState::Filling {
+async fn check_rows(session: &mut Session, scheme: &Scheme, is_ready: bool) -> Result<Finding> {
+    if !is_ready {
         let message = format!("`{}` is not filled to the end", scheme.rows_table());
         return Ok(PROVISIONING.problem(message, PROVISION));
     }
@@ -182,14 +165,4 @@ async fn check_rows(
             "it is filled; {checked} rows were checked, `hierlock provision --check` counts all"
         ))
     })
-}
-
-fn description(scheme: &Scheme, stored: &Agreement) -> String {
-    let levels = &stored.levels;
-    match scheme.strategy {
-        Strategy::Striped => {
-            format!("striped over {} buckets a level, for {levels}", scheme.buckets.count())
-        }
-        _ => format!("{}, for {levels}", stored.strategy),
-    }
 }

@@ -9,7 +9,7 @@
 //! of the key may want.
 
 use super::statement::{Literal as _, LockStatement};
-use super::{Dialect, Scheme, Strategy};
+use super::{Dialect, Scheme};
 use crate::key::{FNV_32, fnv1a_32};
 use crate::{SlotMode, Step, Target};
 use hierlock_engine::LockWaitPolicy;
@@ -20,11 +20,10 @@ pub(super) const NAME_PREFIX: &str = "updater ";
 /// The SQLSTATE of a division by zero, which the statement causes if a key is not free.
 const DIVISION_BY_ZERO: &str = "22012";
 
-/// Returns the second number of the advisory key of a step, if the step needs one.
+/// Returns the second number of the advisory key of a step, if the step needs one. Only rows of PostgreSQL have update locks
+/// ([`Scheme::modes`]).
 fn key(scheme: &Scheme, step: &Step) -> Option<i32> {
-    let has_rows = scheme.strategy != Strategy::Advisory;
-    let needs_key = scheme.dialect == Dialect::Postgres && has_rows;
-    (needs_key && step.mode == SlotMode::Update).then(|| {
+    (step.mode == SlotMode::Update).then(|| {
         if scheme.strategy.is_by_id() {
             key_of_row(&step.target)
         } else {
@@ -83,8 +82,8 @@ pub(super) fn is_refusal(error: &sqlx::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mode::Mode;
-    use crate::plan::Claim;
+    use crate::sql::Strategy;
+    use crate::{Claim, Mode};
 
     fn steps(scheme: &Scheme, mode: Mode) -> Vec<Step> {
         let target = "u1/a1/r1".parse().unwrap();

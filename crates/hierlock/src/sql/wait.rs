@@ -23,8 +23,6 @@ pub(super) struct WatchReport<'a> {
     pub(super) end: WatchEnd,
     /// The index of the step at which the statement last waited.
     pub(super) blocked_at: Option<usize>,
-    /// The blockers of that step, if the statement timed out.
-    pub(super) blockers: SlotBlockers,
     /// Ends the listing of the wait when it is dropped.
     pub(super) listing: Option<WaitGuard<'a>>,
 }
@@ -32,11 +30,11 @@ pub(super) struct WatchReport<'a> {
 /// The reason why a statement is no longer watched.
 pub(super) enum WatchEnd {
     /// The statement ran to its end.
-    Ran(Result<usize, sqlx::Error>),
+    Ran(sqlx::Result<usize>),
     /// The caller has dropped its future.
     Abandoned,
-    /// The deadline has passed, after this wait.
-    TimedOut(Duration),
+    /// The deadline has passed, after this wait for these blockers.
+    TimedOut(Duration, SlotBlockers),
 }
 
 /// The activity of a session on the server. The default is an unknown activity: the server could not be asked.
@@ -73,7 +71,9 @@ impl Acquirer {
                 biased;
                 ran = &mut statement => break WatchEnd::Ran(ran),
                 () = self.cancellation.cancelled() => break WatchEnd::Abandoned,
-                waited = &mut deadline => break WatchEnd::TimedOut(waited),
+                waited = &mut deadline => {
+                    break WatchEnd::TimedOut(waited, Blocker::HolderOrWaiter.into());
+                }
                 activity = &mut check => activity,
             };
             interval = (2 * interval).min(MAX_CHECK_INTERVAL);
@@ -117,13 +117,12 @@ impl Acquirer {
                 blocked_at = waits_at.or(blocked_at);
             }
         };
-        let mut blockers = Blocker::HolderOrWaiter.into();
-        if let WatchEnd::TimedOut(_) = &end
+        if let WatchEnd::TimedOut(_, blockers) = &mut end
             && let Some(name) = activity_after(Duration::ZERO).await.waits_for
         {
             blocked_at = self.step_by_slot_name(&name, steps).or(blocked_at);
             if let Some(place) = blocked_at {
-                blockers = self.pool.slot_blockers(&self.scheme, &steps[place], id.pid).await;
+                *blockers = self.pool.slot_blockers(&self.scheme, &steps[place], id.pid).await;
             }
         }
         // If the locks are granted at the last moment, the caller of `watch` releases them.
@@ -133,7 +132,7 @@ impl Acquirer {
         {
             end = WatchEnd::Ran(Err(error));
         }
-        WatchReport { end, blocked_at, blockers, listing }
+        WatchReport { end, blocked_at, listing }
     }
 
     /// Waits for `pause`, then asks the server for the activity of a session. A separate task runs the query, because the
@@ -187,8 +186,8 @@ impl LockPool {
     pub(super) async fn cancel<T>(
         &self,
         id: SessionId,
-        mut statement: Pin<&mut impl Future<Output = Result<T, sqlx::Error>>>,
-    ) -> Result<T, sqlx::Error> {
+        mut statement: Pin<&mut impl Future<Output = sqlx::Result<T>>>,
+    ) -> sqlx::Result<T> {
         let until_end = async {
             loop {
                 if let Err(error) = self.server.cancel(id.pid).await {

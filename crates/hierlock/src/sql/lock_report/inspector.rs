@@ -4,6 +4,7 @@ use super::lock_tables::LockTables;
 use super::row_locks::RowQuery;
 use super::{LockSlot, LockSnapshot, PreparedTransaction, SessionLocks};
 use crate::sql::options::LockServer;
+use crate::sql::pool::fail_if_lost;
 use crate::sql::{Dialect, Options, SessionLabel};
 use crate::{Error, Hierarchy, Result, Target};
 use hierlock_engine::introspection::{
@@ -11,7 +12,7 @@ use hierlock_engine::introspection::{
     SessionLock, list_sessions,
 };
 use hierlock_engine::{
-    CellRow, ErrorClass, ServerAddress, ServerError, Session, SessionRef, cell, error_message,
+    CellRow, ErrorClass, ServerAddress, ServerError, Session, cell, error_message,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
@@ -110,7 +111,7 @@ impl LockInspector {
         ServerError::Failed { server: self.address.to_string(), source }.into()
     }
 
-    async fn read_snapshot(&mut self) -> Result<LockSnapshot, sqlx::Error> {
+    async fn read_snapshot(&mut self) -> sqlx::Result<LockSnapshot> {
         let mut snapshot = LockSnapshot::new(self.address.to_string());
         let dialect = self.session.dialect;
         snapshot.dialect = Some(dialect);
@@ -125,7 +126,8 @@ impl LockInspector {
         snapshot.account = session.rows(account).await?.concat().concat();
         let lock_tables = LockTables::read(session).await?;
         snapshot.notes = lock_tables.notes.clone();
-        let schema = lock_tables.row_schema().map(str::to_owned);
+        // Introspection names the rows of this schema by their keys.
+        let schema = lock_tables.row_tables().next().map(|table| table.schema.clone());
         let max_locks = Some(MAX_LOCKS);
         let scope = IntrospectionScope { schema, max_locks, ..IntrospectionScope::default() };
         let sessions = list_sessions(session, &scope).await?;
@@ -138,16 +140,17 @@ impl LockInspector {
         if dialect == Dialect::Postgres {
             // The reason suggests creating an extension, but an inspector changes nothing on the server.
             locks.incomplete.clear();
-            let (sessions, waits) = (&sessions.sessions, waits.as_deref().unwrap_or_default());
-            let rows = RowReader { tables: &lock_tables, nodes: &self.nodes, sessions, waits };
-            locks.locks.extend(rows.read(session, &mut snapshot).await?);
+            let (listed, waits) = (&sessions.sessions, waits.as_deref().unwrap_or_default());
+            let rows = self.read_row_locks(&lock_tables, listed, waits, &mut snapshot).await?;
+            locks.locks.extend(rows);
             let prepared =
                 "SELECT gid, owner::text, database::text, prepared::text FROM pg_prepared_xacts";
             let transaction = |row: &CellRow| {
                 let [name, owner, database, since] = [0, 1, 2, 3].map(|n| cell(row, n).to_owned());
                 PreparedTransaction { name, owner, database, since }
             };
-            snapshot.prepared = session.cells(prepared).await?.iter().map(transaction).collect();
+            let rows = self.session.as_ref().cells(prepared).await?;
+            snapshot.prepared = rows.iter().map(transaction).collect();
         }
         snapshot.taken = SystemTime::now();
         snapshot.assemble(sessions.sessions, waits.unwrap_or_default(), locks, lock_tables.tables);
@@ -162,39 +165,31 @@ impl LockInspector {
         snapshot.missing.dedup();
         Ok(snapshot)
     }
-}
 
-/// Reads the holders of row locks on PostgreSQL.
-struct RowReader<'a> {
-    tables: &'a LockTables,
-    nodes: &'a BTreeSet<Target>,
-    sessions: &'a [SessionInfo],
-    waits: &'a [LockWait],
-}
-
-impl RowReader<'_> {
-    /// Reads the rows of paths in session labels, and the rows that sessions wait for. Fails only if the connection does; other
-    /// errors are noted in the snapshot.
-    async fn read(
-        &self,
-        session: &mut SessionRef<'_>,
+    /// Returns the row locks on PostgreSQL: those on the rows of paths in session labels, and on the rows that sessions wait
+    /// for. Fails only if the connection does; other errors are noted in the snapshot.
+    async fn read_row_locks(
+        &mut self,
+        tables: &LockTables,
+        sessions: &[SessionInfo],
+        waits: &[LockWait],
         snapshot: &mut LockSnapshot,
-    ) -> Result<Vec<SessionLock>, sqlx::Error> {
-        let Some(database) = self.tables.database.as_deref() else { return Ok(Vec::new()) };
+    ) -> sqlx::Result<Vec<SessionLock>> {
+        let Some(database) = tables.database.as_deref() else { return Ok(Vec::new()) };
         let is_here = |info: &&SessionInfo| info.database.as_deref() == Some(database);
         let label = |info: &SessionInfo| {
             Some((info.pid, info.label.as_deref().and_then(SessionLabel::parse)?))
         };
         let labels: BTreeMap<i64, SessionLabel> =
-            self.sessions.iter().filter(is_here).filter_map(label).collect();
+            sessions.iter().filter(is_here).filter_map(label).collect();
         let mut nodes: BTreeSet<Target> = labels.values().flat_map(SessionLabel::nodes).collect();
         nodes.extend(self.nodes.iter().cloned());
-        let wanted = self.waits.iter().filter_map(|wait| wait.wanted.as_ref());
+        let wanted = waits.iter().filter_map(|wait| wait.wanted.as_ref());
         let wanted: Vec<LockSlot> = wanted
-            .filter_map(|target| LockSlot::locked_by(target, Some(database), &self.tables.tables))
+            .filter_map(|target| LockSlot::locked_by(target, Some(database), &tables.tables))
             .collect();
         let mut locks = Vec::new();
-        for table in self.tables.row_tables() {
+        for table in tables.row_tables() {
             let query = RowQuery::new(table, &nodes, &wanted);
             let name = table.scheme.rows_table();
             if query.is_cut {
@@ -203,24 +198,20 @@ impl RowReader<'_> {
                 ));
             }
             let Some(sql) = query.sql() else { continue };
-            match session.cells(&sql).await {
+            match fail_if_lost(self.session.as_ref().cells(&sql).await)? {
                 Ok(answer) => locks.extend(query.locks(&answer, &labels)),
+                Err(error) if ErrorClass::of(&error) == ErrorClass::AccessDenied => {
+                    let (table, account) = (table.qualified_name(), &snapshot.account);
+                    snapshot.notes.push(format!(
+                        "who has locked which row of {name} is not visible to this account; GRANT SELECT ON {table} TO \
+                         {account}"
+                    ));
+                }
                 Err(error) => {
-                    let class = ErrorClass::of(&error);
-                    if class.is_connection_lost() {
-                        return Err(error);
-                    }
-                    snapshot.notes.push(if class == ErrorClass::AccessDenied {
-                        format!(
-                            "who has locked which row of {name} is not visible to this account; \
-                             GRANT SELECT ON {} TO {}",
-                            table.qualified_name(),
-                            snapshot.account
-                        )
-                    } else {
-                        let why = error_message(&error);
-                        format!("who has locked which row of {name} could not be read: {why}")
-                    });
+                    let why = error_message(&error);
+                    snapshot.notes.push(format!(
+                        "who has locked which row of {name} could not be read: {why}"
+                    ));
                 }
             }
         }
@@ -230,10 +221,10 @@ impl RowReader<'_> {
 
 /// Returns the answer, or `None` if the account lacks a privilege, which is then added to the snapshot.
 fn if_allowed<T>(
-    answer: Result<T, sqlx::Error>,
+    answer: sqlx::Result<T>,
     dialect: Dialect,
     snapshot: &mut LockSnapshot,
-) -> Result<Option<T>, sqlx::Error> {
+) -> sqlx::Result<Option<T>> {
     match answer {
         Err(error) if ErrorClass::of(&error) == ErrorClass::AccessDenied => {
             snapshot.missing.push(match dialect {

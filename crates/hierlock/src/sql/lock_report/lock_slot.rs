@@ -164,9 +164,8 @@ impl LockTable {
 /// Parses the node of a row from its key in hexadecimal: `0x307C323A75312C` on InnoDB, `\x307c…` on PostgreSQL.
 fn node_of_key(record: &str) -> Option<Target> {
     let hex = record.strip_prefix("0x").or_else(|| record.strip_prefix("\\x"))?;
-    let pairs = (0..hex.len() / 2).map(|at| hex.get(2 * at..2 * at + 2));
-    let bytes: Option<Vec<u8>> =
-        pairs.map(|pair| pair.and_then(|pair| u8::from_str_radix(pair, 16).ok())).collect();
+    let byte = |at: usize| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok();
+    let bytes: Option<Vec<u8>> = (0..hex.len()).step_by(2).map(byte).collect();
     Target::from_key(&String::from_utf8(bytes?).ok()?)
 }
 

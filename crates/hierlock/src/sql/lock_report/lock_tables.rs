@@ -1,11 +1,12 @@
 //! The lock tables of a database, with their agreements.
 
 use crate::Hierarchy;
+use crate::sql::agreement::{Agreement, COLUMNS};
+use crate::sql::pool::fail_if_lost;
 use crate::sql::scheme::{DEFAULT_SPACE, KEY_VERSION, META_TABLE};
-use crate::sql::{Agreement, Dialect, Scheme, Strategy};
+use crate::sql::{Dialect, Scheme, Strategy};
 use hierlock_engine::sessions::current_database;
-use hierlock_engine::{CellRow, ErrorClass, SessionRef, cell, error_message};
-use std::collections::HashMap;
+use hierlock_engine::{ErrorClass, SessionRef, cell, error_message};
 
 /// A lock table, or the advisory keys of a database. Its scheme has default levels, which do not matter for slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,29 +40,20 @@ pub(super) struct LockTables {
 
 impl LockTables {
     /// Reads all lock tables of a database. Advisory keys are included without an agreement, since they need none.
-    pub(super) async fn read(session: &mut SessionRef<'_>) -> Result<Self, sqlx::Error> {
+    pub(super) async fn read(session: &mut SessionRef<'_>) -> sqlx::Result<Self> {
         let mut found = Self::default();
         let database = session.rows(current_database(session.dialect)).await?.concat().concat();
         found.database = Some(database.clone()).filter(|name| !name.is_empty());
-        let agreements = format!(
-            "SELECT space, strategy, buckets, levels, key_version, state FROM {META_TABLE}"
-        );
-        let rows = match session.rows(&agreements).await {
-            Ok(rows) => rows,
-            Err(error) => {
-                let class = ErrorClass::of(&error);
-                if class.is_connection_lost() {
-                    return Err(error);
-                }
-                if class != ErrorClass::UndefinedTable {
-                    let why = error_message(&error);
-                    found.notes.push(format!(
-                        "{META_TABLE} could not be read, so buckets have no paths: {why}"
-                    ));
-                }
-                Vec::new()
+        let rows = session.rows(&format!("SELECT {COLUMNS} FROM {META_TABLE}")).await;
+        let rows = fail_if_lost(rows)?.unwrap_or_else(|error| {
+            if ErrorClass::of(&error) != ErrorClass::UndefinedTable {
+                let why = error_message(&error);
+                found.notes.push(format!(
+                    "{META_TABLE} could not be read, so buckets have no paths: {why}"
+                ));
             }
-        };
+            Vec::new()
+        });
         for agreement in rows.iter().filter_map(|row| Agreement::parse(row)) {
             match scheme_of(session.dialect, &agreement) {
                 Some(scheme) => found.tables.push(LockTable::new(scheme, &*database)),
@@ -81,7 +73,7 @@ impl LockTables {
     }
 
     /// Finds the schemas of tables on PostgreSQL: for each name the first on the search path.
-    async fn find_schemas(&mut self, session: &mut SessionRef<'_>) -> Result<(), sqlx::Error> {
+    async fn find_schemas(&mut self, session: &mut SessionRef<'_>) -> sqlx::Result<()> {
         let with_rows = self.tables.iter().filter(|table| table.has_rows());
         // Table names are plain, so they need no escaping.
         let name = |table: &LockTable| format!("('{}')", table.scheme.rows_table());
@@ -96,12 +88,12 @@ impl LockTables {
             names.join(", ")
         );
         let rows = session.cells(&sql).await?;
-        let found: HashMap<&str, &CellRow> = rows.iter().map(|row| (cell(row, 0), row)).collect();
         self.tables.retain_mut(|table| {
             if !table.has_rows() {
                 return true;
             }
-            let Some(row) = found.get(table.scheme.rows_table()) else { return false };
+            let name = table.scheme.rows_table();
+            let Some(row) = rows.iter().find(|row| cell(row, 0) == name) else { return false };
             table.schema = cell(row, 1).to_owned();
             table.oid = cell(row, 2).parse().ok();
             true
@@ -113,11 +105,6 @@ impl LockTables {
     pub(super) fn row_tables(&self) -> impl Iterator<Item = &LockTable> {
         let is_postgres = |table: &&LockTable| table.scheme.dialect == Dialect::Postgres;
         self.tables.iter().filter(is_postgres).filter(|table| table.has_rows())
-    }
-
-    /// Returns the schema of the lock tables of PostgreSQL, whose rows introspection names by their keys.
-    pub(super) fn row_schema(&self) -> Option<&str> {
-        self.row_tables().next().map(|table| &*table.schema)
     }
 }
 

@@ -108,12 +108,12 @@ impl<'a> RowQuery<'a> {
         answer: &[CellRow],
         labels: &BTreeMap<i64, SessionLabel>,
     ) -> Vec<SessionLock> {
-        let mut holders: BTreeMap<usize, RowHolders> = BTreeMap::new();
+        let mut holders: BTreeMap<&LockSlot, RowHolders> = BTreeMap::new();
         for row in answer {
-            let (Some(position), Some(pid)) = (number_cell(row, 0), number_cell(row, 1)) else {
-                continue;
-            };
-            let holders = holders.entry(position as usize).or_default();
+            let slot_at = |position: i64| self.slots.get(usize::try_from(position - 1).ok()?);
+            let slot = number_cell(row, 0).and_then(slot_at);
+            let (Some(slot), Some(pid)) = (slot, number_cell(row, 1)) else { continue };
+            let holders = holders.entry(slot).or_default();
             match MEMBER_MODES.iter().position(|(mode, _)| *mode == cell(row, 2)) {
                 Some(mode) => {
                     let strongest = holders.members.entry(pid).or_insert(mode);
@@ -127,10 +127,7 @@ impl<'a> RowQuery<'a> {
         let label_modes: BTreeMap<i64, BTreeMap<LockSlot, SlotMode>> =
             labels.iter().map(|(pid, label)| (*pid, modes_of(label, self.table))).collect();
         let mut locks = Vec::new();
-        for (position, holders) in holders {
-            let Some(slot) = position.checked_sub(1).and_then(|index| self.slots.get(index)) else {
-                continue;
-            };
+        for (slot, holders) in holders {
             for (session, mode) in holders.proven_holders() {
                 let label_mode =
                     || label_modes.get(&session)?.get(slot).map(|mode| lock_clause(*mode));

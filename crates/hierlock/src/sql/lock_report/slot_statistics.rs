@@ -1,8 +1,9 @@
 //! The waits for each slot over a series of snapshots. Pure code.
 
-use super::slot_wait::{SlotWait, slot_wait};
+use super::slot_wait::slot_wait;
 use super::{FalseContention, LockSlot, LockSnapshot};
 use crate::Target;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, SystemTime};
 
@@ -14,9 +15,8 @@ use std::time::{Duration, SystemTime};
 pub struct SlotStatistics {
     window: Option<Duration>,
     periods: VecDeque<Period>,
-    last_taken: Option<SystemTime>,
-    /// The waits of the last snapshot.
-    under_way: BTreeMap<(i64, LockSlot), CountedWait>,
+    /// The waits of the last snapshot, by process id and slot. A period counts them when they end.
+    under_way: BTreeMap<(i64, LockSlot), FalseContention>,
 }
 
 /// The number of periods in a window.
@@ -34,7 +34,7 @@ struct Period {
 /// The counts of a slot in one period.
 #[derive(Clone, Debug, Default)]
 struct SlotCounts {
-    /// The numbers of waits that began in the period, by [`FalseContention`].
+    /// The numbers of waits that ended in the period, by [`FalseContention`].
     waits: [u64; 3],
     max_waiting: usize,
     /// The sum of the waiting sessions of all snapshots.
@@ -42,14 +42,6 @@ struct SlotCounts {
     waited: Duration,
     wanted: BTreeSet<Target>,
     held: BTreeSet<Target>,
-}
-
-/// A wait that is already counted.
-#[derive(Clone, Copy, Debug)]
-struct CountedWait {
-    /// The start time of the period in which the wait is counted.
-    period: SystemTime,
-    contention: FalseContention,
 }
 
 /// The waits for one slot.
@@ -98,32 +90,44 @@ impl SlotStatistics {
     /// Adds a snapshot, which must be later than those before.
     pub fn add(&mut self, snapshot: &LockSnapshot) {
         let taken = snapshot.taken;
-        let elapsed = self.last_taken.map_or(Duration::ZERO, |before| age(before, taken));
-        self.last_taken = Some(taken);
-        self.move_to(taken);
+        let elapsed = self.periods.back().map_or(Duration::ZERO, |last| age(last.ended, taken));
         let waits = snapshot.sessions.iter().filter_map(|session| slot_wait(session, snapshot));
-        let mut waiting: BTreeMap<LockSlot, usize> = BTreeMap::new();
-        let mut before = std::mem::take(&mut self.under_way);
-        for wait in waits {
+        let waits: Vec<_> = waits.collect();
+        let mut ended = std::mem::take(&mut self.under_way);
+        for wait in &waits {
+            let key = (wait.pid, wait.slot.clone());
             // The session may have started another wait since the last snapshot.
             let is_new = wait.waiting_for.is_some_and(|waited| waited < elapsed);
-            let key = (wait.pid, wait.slot.clone());
-            let known = before.remove(&key).filter(|_| !is_new);
-            *waiting.entry(wait.slot.clone()).or_default() += 1;
-            if let Some(counted) = self.count(wait, known, elapsed) {
-                self.under_way.insert(key, counted);
+            let known = if is_new { None } else { ended.remove(&key) };
+            // `Yes` before `No` before `Unknown`: false contention stays false contention, since without it the session
+            // would have waited less.
+            let contention = wait.contention.min(known.unwrap_or(FalseContention::Unknown));
+            self.under_way.insert(key, contention);
+        }
+        if let Some(period) = self.periods.back_mut() {
+            for ((_, slot), contention) in ended {
+                period.slots.entry(slot).or_default().waits[contention as usize] += 1;
             }
         }
+        self.rotate_periods(taken);
         let Some(period) = self.periods.back_mut() else { return };
-        for (slot, count) in waiting {
-            let counts = period.slots.entry(slot).or_default();
-            counts.max_waiting = counts.max_waiting.max(count);
-            counts.sum_waiting += count;
+        period.ended = taken;
+        period.samples += 1;
+        let mut waiting: BTreeMap<LockSlot, usize> = BTreeMap::new();
+        for wait in waits {
+            let waiting = waiting.entry(wait.slot.clone()).or_default();
+            *waiting += 1;
+            let counts = period.slots.entry(wait.slot).or_default();
+            counts.max_waiting = counts.max_waiting.max(*waiting);
+            counts.sum_waiting += 1;
+            counts.waited += wait.waiting_for.map_or(elapsed, |waited| waited.min(elapsed));
+            counts.wanted.extend(wait.wanted);
+            counts.held.extend(wait.held);
         }
     }
 
-    /// Counts a snapshot in the last period, or in a new one if that is full. Removes periods that are out of the window.
-    fn move_to(&mut self, taken: SystemTime) {
+    /// Removes periods that are out of the window, and begins a new one if the last is full.
+    fn rotate_periods(&mut self, taken: SystemTime) {
         if let Some(window) = self.window {
             while self.periods.front().is_some_and(|period| age(period.ended, taken) > window) {
                 self.periods.pop_front();
@@ -136,40 +140,6 @@ impl SlotStatistics {
             let slots = BTreeMap::new();
             self.periods.push_back(Period { begun: taken, ended: taken, samples: 0, slots });
         }
-        if let Some(period) = self.periods.back_mut() {
-            period.ended = taken;
-            period.samples += 1;
-        }
-    }
-
-    /// Counts a new wait in the last period. If the wait is already counted, updates its contention.
-    fn count(
-        &mut self,
-        wait: SlotWait,
-        known: Option<CountedWait>,
-        elapsed: Duration,
-    ) -> Option<CountedWait> {
-        let contention =
-            known.map_or(wait.contention, |known| known.contention.with(wait.contention));
-        if let Some(known) = known {
-            let mut periods = self.periods.iter_mut();
-            let period = periods.find(|period| period.begun == known.period);
-            if let Some(counts) = period.and_then(|period| period.slots.get_mut(&wait.slot)) {
-                let before = &mut counts.waits[known.contention as usize];
-                *before = before.saturating_sub(1);
-                counts.waits[contention as usize] += 1;
-            }
-        }
-        let period = self.periods.back_mut()?;
-        let counts = period.slots.entry(wait.slot).or_default();
-        if known.is_none() {
-            counts.waits[contention as usize] += 1;
-        }
-        counts.waited += wait.waiting_for.map_or(elapsed, |waited| waited.min(elapsed));
-        counts.wanted.extend(wait.wanted);
-        counts.held.extend(wait.held);
-        let period = known.map_or(period.begun, |known| known.period);
-        Some(CountedWait { period, contention })
     }
 
     /// Returns the number of snapshots.
@@ -188,20 +158,24 @@ impl SlotStatistics {
         for (slot, counts) in self.periods.iter().flat_map(|period| &period.slots) {
             found.entry(slot).or_default().merge(counts);
         }
-        // Waits that began before the window and still continue.
-        let begun = self.periods.front().map(|period| period.begun);
-        for ((_, slot), wait) in &self.under_way {
-            if begun.is_some_and(|begun| wait.period < begun) {
-                found.entry(slot).or_default().waits[wait.contention as usize] += 1;
-            }
+        for ((_, slot), contention) in &self.under_way {
+            found.entry(slot).or_default().waits[*contention as usize] += 1;
         }
-        let samples = self.samples();
-        let mut slots: Vec<SlotSummary> =
-            found.into_iter().map(|(slot, counts)| counts.summary(slot, samples)).collect();
-        slots.sort_by(|one, other| {
-            let key = |it: &SlotSummary| (it.waited, it.max_waiting, it.waits);
-            key(other).cmp(&key(one)).then_with(|| one.slot.cmp(&other.slot))
-        });
+        let samples = self.samples().max(1) as f64;
+        let summary = |(slot, counts): (&LockSlot, SlotCounts)| SlotSummary {
+            slot: slot.clone(),
+            waits: counts.waits.iter().sum(),
+            false_waits: counts.waits[FalseContention::Yes as usize],
+            unknown_waits: counts.waits[FalseContention::Unknown as usize],
+            max_waiting: counts.max_waiting,
+            mean_waiting: counts.sum_waiting as f64 / samples,
+            waited: counts.waited,
+            wanted: counts.wanted,
+            held: counts.held,
+        };
+        let mut slots: Vec<SlotSummary> = found.into_iter().map(summary).collect();
+        // Stable: slots with equal waits stay in their order.
+        slots.sort_by_key(|it| Reverse((it.waited, it.max_waiting, it.waits)));
         slots
     }
 }
@@ -221,20 +195,6 @@ impl SlotCounts {
         self.waited += other.waited;
         self.wanted.extend(other.wanted.iter().cloned());
         self.held.extend(other.held.iter().cloned());
-    }
-
-    fn summary(self, slot: &LockSlot, samples: usize) -> SlotSummary {
-        SlotSummary {
-            slot: slot.clone(),
-            waits: self.waits.iter().sum(),
-            false_waits: self.waits[FalseContention::Yes as usize],
-            unknown_waits: self.waits[FalseContention::Unknown as usize],
-            max_waiting: self.max_waiting,
-            mean_waiting: self.sum_waiting as f64 / samples.max(1) as f64,
-            waited: self.waited,
-            wanted: self.wanted,
-            held: self.held,
-        }
     }
 }
 
@@ -360,6 +320,9 @@ mod tests {
         let [slot] = &statistics.hottest()[..] else { panic!() };
         assert_eq!((slot.waits, slot.false_waits, slot.waited.as_millis()), (1, 1, 350));
         assert!(statistics.periods.len() <= PERIODS as usize + 1);
+        // The wait has ended within the window.
+        add(&mut statistics, 2000, Vec::new());
+        assert_eq!(statistics.hottest()[0].waits, 1);
         add(&mut statistics, 2301, Vec::new());
         assert_eq!(statistics.hottest(), []);
     }

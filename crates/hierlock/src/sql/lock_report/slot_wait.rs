@@ -35,12 +35,6 @@ impl FalseContention {
             FalseContention::Unknown => "unknown",
         }
     }
-
-    /// Combines the results of two snapshots of one wait. False contention stays false contention: without it, the session
-    /// would have waited less.
-    pub(super) fn with(self, later: Self) -> Self {
-        if self == FalseContention::Unknown { later } else { self.min(later) }
-    }
 }
 
 impl LockSnapshot {
@@ -59,10 +53,11 @@ pub(super) fn slot_wait(session: &SessionLocks, snapshot: &LockSnapshot) -> Opti
     let mut held = Vec::new();
     let mut is_known = !wanted.nodes.is_empty() && !wait.blockers.is_empty();
     for blocker in &wait.blockers {
-        let blocker = snapshot.session(*blocker);
-        let nodes: Vec<&Target> = blocker.into_iter().flat_map(|it| nodes_in(it, &slot)).collect();
-        is_known &= !nodes.is_empty();
-        held.extend(nodes.into_iter().cloned());
+        let locks = snapshot.session(*blocker).into_iter().flat_map(SessionLocks::locks);
+        let locks = locks.filter(|lock| lock.slot.as_ref() == Some(&slot));
+        let known_before = held.len();
+        held.extend(locks.flat_map(|lock| &lock.nodes).cloned());
+        is_known &= held.len() > known_before;
     }
     let contention = if wanted.nodes.iter().any(|node| held.contains(node)) {
         FalseContention::No
@@ -74,9 +69,4 @@ pub(super) fn slot_wait(session: &SessionLocks, snapshot: &LockSnapshot) -> Opti
     let waiting_for = session.info.waiting_for;
     let (pid, wanted) = (session.info.pid, wanted.nodes.clone());
     Some(SlotWait { pid, slot, waiting_for, wanted, held, contention })
-}
-
-/// Returns the nodes in a slot that a session holds or waits for.
-fn nodes_in<'a>(session: &'a SessionLocks, slot: &LockSlot) -> impl Iterator<Item = &'a Target> {
-    session.locks().filter(|lock| lock.slot.as_ref() == Some(slot)).flat_map(|lock| &lock.nodes)
 }

@@ -181,7 +181,8 @@ impl LockSnapshot {
         let rows = self.trees.iter().flat_map(|tree| &tree.rows);
         let in_trees: BTreeSet<i64> = rows.map(|row| row.session).collect();
         let is_shown = |it: &SessionLocks| {
-            in_trees.contains(&it.info.pid) || it.has_locks() || it.names_targets()
+            let names_targets = it.label.as_ref().is_some_and(|label| !label.claims.is_empty());
+            in_trees.contains(&it.info.pid) || it.has_locks() || names_targets
         };
         self.sessions = sessions.into_values().filter(is_shown).collect();
         self.add_wanted_nodes(tables);
@@ -243,11 +244,6 @@ impl SessionLocks {
                 && tables.iter().any(|table| table.is_of(target))
         });
         has_rows && !self.label.as_ref().is_some_and(|label| label.is_complete())
-    }
-
-    /// Returns whether the label names targets.
-    fn names_targets(&self) -> bool {
-        self.label.as_ref().is_some_and(|label| !label.claims.is_empty())
     }
 
     /// Returns whether the session holds locks.
@@ -312,9 +308,8 @@ impl ReportedLock {
         // A session that waits for a row FOR SHARE on PostgreSQL takes a tuple lock of this mode.
         let is_for_share = self.target.kind == LockKind::Row && mode == "RowShareLock";
         is_for_share
-            || mode == "S"
             || mode.starts_with("S,")
-            || matches!(mode, "ShareLock" | "For Share" | "READ")
+            || matches!(mode, "S" | "ShareLock" | "For Share" | "READ")
     }
 
     /// Returns the mode of a lock on a slot. `None` if it is unknown.
@@ -331,12 +326,12 @@ impl ReportedLock {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::PathRelation;
     use super::*;
     use crate::sql::Scheme;
 
-    fn info(pid: i64, label: &str) -> SessionInfo {
+    pub(in super::super) fn info(pid: i64, label: &str) -> SessionInfo {
         let database = Some("app".to_owned());
         SessionInfo { pid, database, label: Some(label.to_owned()), ..SessionInfo::default() }
     }

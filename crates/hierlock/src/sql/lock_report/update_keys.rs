@@ -39,17 +39,13 @@ pub(super) fn name_update_keys(sessions: &mut BTreeMap<i64, SessionLocks>, table
 #[cfg(test)]
 mod tests {
     use super::super::LockSnapshot;
+    use super::super::snapshot::tests::info;
     use super::*;
     use crate::Target;
     use crate::sql::{Dialect, Scheme, Strategy};
     use hierlock_engine::introspection::{
         LockKind, LockList, LockTarget, SessionInfo, SessionLock,
     };
-
-    fn info(pid: i64, label: &str) -> SessionInfo {
-        let database = Some("app".to_owned());
-        SessionInfo { pid, database, label: Some(label.to_owned()), ..SessionInfo::default() }
-    }
 
     fn row(record: &str) -> LockTarget {
         LockTarget {

@@ -3,7 +3,6 @@
 use super::chunk::RowRange;
 use super::fill::{count, missing};
 use super::{OnProgress, Provision, ProvisionPhase};
-use crate::sql::agreement::ProvisionState;
 use crate::sql::lock_table::Result;
 use hierlock_engine::Session;
 use parking_lot::Mutex;
@@ -41,7 +40,7 @@ impl TableCheck {
 impl Provision {
     pub(super) async fn check_rows(&self, progress: OnProgress<'_>) -> Result<TableCheck> {
         let mut session = self.session().await?;
-        let is_ready = self.agreed_state(&mut session).await? == ProvisionState::Ready;
+        let is_ready = self.checked_agreement(&mut session).await?.is_ready;
         let (levels, buckets) = (self.scheme.hierarchy.len(), self.scheme.buckets.count());
         let chunks = self.chunks(0, buckets);
         // The number of existing rows of each level, and the missing ranges.

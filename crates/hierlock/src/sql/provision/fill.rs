@@ -208,10 +208,10 @@ pub(super) fn inserts(scheme: &Scheme, series: Series, ranges: &[RowRange]) -> V
     let is_long =
         |range: &&RowRange| scheme.dialect == Dialect::Postgres || range.rows() >= MIN_RANGE_ROWS;
     let (long, short): (Vec<&RowRange>, Vec<&RowRange>) = ranges.iter().partition(is_long);
-    let (table, [insert, or_not]) = (scheme.quoted_table(), scheme.insert_words());
+    let (table, [insert, on_conflict]) = (scheme.quoted_table(), scheme.insert_words());
     let insert_range = |range: &RowRange| {
         let rows = series.select(&format!("{}, ", range.level), range.first, range.last);
-        format!("{insert} {table} (level, bucket) {rows}{or_not}")
+        format!("{insert} {table} (level, bucket) {rows}{on_conflict}")
     };
     let mut sql: Vec<String> = long.into_iter().map(insert_range).collect();
     let listed: Vec<String> = short

@@ -3,7 +3,7 @@
 use super::{ANSWER_LIMIT, Provision};
 use crate::error::{Error, SqlError};
 use crate::sql::lock_table::{self, LockTableError, Result, RowTable};
-use crate::sql::{Agreement, Dialect, ProvisionState, Strategy};
+use crate::sql::{Agreement, Dialect, Strategy};
 use hierlock_engine::{ErrorClass, Session};
 
 /// The lock of the leader. Two provisioners that change one table at the same time would undo each other's work.
@@ -16,10 +16,9 @@ const LOCK_WAIT: u32 = 10;
 impl Provision {
     /// Opens a session with a long answer limit.
     pub(super) async fn session(&self) -> Result<Session> {
-        let session = Session::connect_alone(&self.address, self.answer_limit).await;
-        let mut session = session.map_err(Error::from)?;
+        let mut session = Session::connect_alone(&self.address, self.answer_limit).await?;
         session.answer_limit = ANSWER_LIMIT;
-        if let Some(sql) = self.series.allow(self.scheme.dialect) {
+        if let Some(sql) = self.series.set_recursion_limit(self.scheme.dialect) {
             session.run(&sql).await?;
         }
         Ok(session)
@@ -77,27 +76,27 @@ impl Provision {
     }
 
     /// Returns the stored agreement. If a change of the bucket count was interrupted between the table and the agreement,
-    /// corrects the agreement: the name of the fence column decides which clients can lock.
+    /// corrects the agreement: the count in the name of the column decides which clients can lock.
     pub(super) async fn read_agreement(&self, leader: &mut Session) -> Result<Option<Agreement>> {
         let stored = lock_table::read(leader, &self.scheme).await?;
         let table = RowTable::find(leader, &self.scheme).await?;
         let Some(mut stored) = stored else { return Ok(None) };
         if stored.strategy == Strategy::Striped.name()
-            && let Some(fence) = table.and_then(|table| table.fence)
-            && fence != stored.buckets
+            && let Some(buckets) = table.and_then(|table| table.buckets)
+            && buckets != stored.buckets
         {
-            leader.run(&self.scheme.update_buckets(fence)).await?;
-            stored.buckets = fence;
+            leader.run(&self.scheme.update_buckets(buckets)).await?;
+            stored.buckets = buckets;
         }
         Ok(Some(stored))
     }
 
     /// Fails if a stored agreement differs from this scheme. Ignores its state.
     pub(super) fn check_agreement(&self, stored: &Agreement) -> Result<()> {
-        let stored = Agreement { state: ProvisionState::Ready, ..stored.clone() };
-        let Some(mut why) = self.scheme.difference(&stored) else { return Ok(()) };
+        let stored = Agreement { is_ready: true, ..stored.clone() };
+        let Err(mut why) = self.scheme.compare(&stored) else { return Ok(()) };
         let same = Agreement { buckets: self.scheme.buckets.count(), ..stored };
-        if self.scheme.difference(&same).is_none() {
+        if self.scheme.compare(&same).is_ok() {
             let buckets = same.buckets;
             why += &format!(", or change it with `hierlock provision --rebucket {buckets}`");
         }
@@ -107,31 +106,31 @@ impl Provision {
     /// Fails if there is a table without an agreement that does not fit this scheme.
     pub(super) async fn check_table(&self, leader: &mut Session) -> Result<()> {
         let Some(table) = RowTable::find(leader, &self.scheme).await? else { return Ok(()) };
-        let (name, fence) = (self.scheme.rows_table(), self.scheme.fence());
+        let (name, column) = (self.scheme.rows_table(), self.scheme.selected_column());
         let buckets = Some(self.scheme.buckets.count());
-        if self.scheme.strategy == Strategy::Striped && table.fence != buckets {
+        if self.scheme.strategy == Strategy::Striped && table.buckets != buckets {
             return Err(LockTableError::Unusable(format!(
-                "there is a table `{name}` without a column {fence}. If its rows are for that many \
-                 buckets, ALTER TABLE {name} ADD COLUMN {fence} BOOLEAN; else name another with \
+                "there is a table `{name}` without a column {column}. If its rows are for that many \
+                 buckets, ALTER TABLE {name} ADD COLUMN {column} BOOLEAN; else name another with \
                  table=NAME"
             )));
         }
         Ok(())
     }
 
-    /// Returns the state of the stored agreement. Fails if there is no table, or the agreement differs from this scheme.
-    pub(super) async fn agreed_state(&self, session: &mut Session) -> Result<ProvisionState> {
+    /// Returns the stored agreement. Fails if there is no table, or the agreement differs from this scheme.
+    pub(super) async fn checked_agreement(&self, session: &mut Session) -> Result<Agreement> {
         let stored = lock_table::read(session, &self.scheme).await?;
         let stored = stored.ok_or_else(|| self.scheme.no_table())?;
         let table = RowTable::find(session, &self.scheme).await?;
         let table = table.ok_or_else(|| self.scheme.no_table())?;
-        if let Some(fence) = table.fence
-            && fence != stored.buckets
+        if let Some(buckets) = table.buckets
+            && buckets != stored.buckets
         {
             let server = self.address.to_string();
-            return Err(Error::from(SqlError::RebucketUnfinished { server, fence }).into());
+            return Err(Error::from(SqlError::RebucketUnfinished { server, buckets }).into());
         }
         self.check_agreement(&stored)?;
-        Ok(stored.state)
+        Ok(stored)
     }
 }

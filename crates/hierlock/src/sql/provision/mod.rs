@@ -74,8 +74,6 @@ pub struct Provision {
     answer_limit: Duration,
     scheme: Scheme,
     series: Series,
-    /// Whether the bucket count is that of the table. False if the URL names it.
-    follows: bool,
     connections: usize,
     chunk_rows: u32,
     max_rows_per_second: Option<u64>,
@@ -95,7 +93,7 @@ impl Provision {
     /// they need no rows, and an agreement on rows would lock out clients with advisory keys.
     pub async fn connect(url: &str, hierarchy: Hierarchy) -> Result<Self> {
         let server = LockServer::parse(url, Options::default(), hierarchy)?;
-        let LockServer { address, mut scheme, follows, settings } = server;
+        let LockServer { address, mut scheme, settings } = server;
         if scheme.strategy == Strategy::Advisory {
             return Err(UrlError::NothingToProvision.into());
         }
@@ -104,8 +102,10 @@ impl Provision {
         scheme.dialect = session.dialect;
         let asked = async {
             let warnings = lock_table::check_server(&mut session, &address).await?;
-            let series = Series::ask(&mut session).await?;
-            if follows && let Some(stored) = lock_table::read(&mut session, &scheme).await? {
+            let series = Series::detect(&mut session).await?;
+            if scheme.follows_table
+                && let Some(stored) = lock_table::read(&mut session, &scheme).await?
+            {
                 scheme.follow(&stored);
             }
             Ok((warnings, series))
@@ -116,7 +116,6 @@ impl Provision {
             answer_limit,
             scheme,
             series,
-            follows,
             connections: DEFAULT_CONNECTIONS,
             chunk_rows: DEFAULT_CHUNK_ROWS,
             max_rows_per_second: None,
@@ -167,7 +166,7 @@ impl Provision {
             Some(stored) => self.check_agreement(&stored)?,
             None => {
                 self.check_table(&mut leader).await?;
-                run_all(&mut leader, self.scheme.agree(self.scheme.first_state())).await?;
+                run_all(&mut leader, self.scheme.insert_agreement()).await?;
             }
         }
         if is_striped {
@@ -286,7 +285,7 @@ impl Provision {
     }
 
     async fn add_on(&self, session: &mut Session, nodes: &[Target]) -> TableResult<u64> {
-        self.agreed_state(session).await?;
+        self.checked_agreement(session).await?;
         let (table, hex_key) = (self.scheme.quoted_table(), self.scheme.hex_key());
         let mut added = 0;
         for nodes in nodes.chunks(MAX_ADDED_NODES) {

@@ -1,11 +1,11 @@
 //! Changes the number of buckets while clients lock.
 //!
 //! Two clients with different counts would lock different rows for one node. So at every moment exactly one count works: the
-//! one in the name of the fence column, which every lock statement names.
+//! one in the name of a column, which every lock statement selects.
 //!
 //! ```text
-//!   grow:    fill the new rows ─► rename the fence ─► write the agreement
-//!   shrink:                       rename the fence ─► write the agreement ─► delete the surplus
+//!   grow:    fill the new rows ─► rename the column ─► write the agreement
+//!   shrink:                       rename the column ─► write the agreement ─► delete the surplus
 //! ```
 //!
 //! 1. No client locks rows beyond its bucket count, so filling the new rows disturbs no client.
@@ -23,7 +23,7 @@ use super::rate_limit::RateLimit;
 use super::{OnProgress, Provision, ProvisionPhase, ProvisionProgress};
 use crate::key::Buckets;
 use crate::sql::lock_table::{LockTableError, Result};
-use crate::sql::{Agreement, Dialect, ProvisionState};
+use crate::sql::{Agreement, Dialect};
 use hierlock_engine::{ErrorClass, Session};
 use std::time::Duration;
 
@@ -46,40 +46,36 @@ impl Provision {
             self.read_agreement(&mut leader).await?.ok_or_else(|| self.scheme.no_table())?;
         // A count in the URL must be the old or the new one.
         let (old, asked) = (stored.buckets, self.scheme.buckets.count());
-        if !self.follows && asked != old && asked != new.count() {
-            let why = self.scheme.difference(&stored).unwrap_or_default();
-            return Err(LockTableError::Unusable(why));
+        if !self.scheme.follows_table && asked != old && asked != new.count() {
+            self.scheme.compare(&stored).map_err(LockTableError::Unusable)?;
         }
         let to = self.with_buckets(new);
-        let changed =
-            Agreement { buckets: new.count(), state: ProvisionState::Ready, ..stored.clone() };
-        if let Some(why) = to.scheme.difference(&changed) {
-            return Err(LockTableError::Unusable(why));
-        }
+        let changed = Agreement { buckets: new.count(), is_ready: true, ..stored.clone() };
+        to.scheme.compare(&changed).map_err(LockTableError::Unusable)?;
         let mut inserted = 0;
-        if stored.state == ProvisionState::Ready && new.count() > old {
+        if stored.is_ready && new.count() > old {
             let chunks = to.chunks(old, new.count());
             inserted += to.fill(chunks, false, progress).await?;
         }
         if new.count() != old {
-            to.rename_fence(&mut leader, old, progress).await?;
+            to.rename_column(&mut leader, old, progress).await?;
         }
-        if stored.state == ProvisionState::Filling {
+        if !stored.is_ready {
             inserted += to.finish(&mut leader, progress).await?;
         }
         let deleted = to.delete_surplus(&mut leader, progress).await?;
         Ok((inserted, deleted))
     }
 
-    /// Renames the fence column and writes the agreement.
-    async fn rename_fence(
+    /// Renames the column with the bucket count and writes the agreement.
+    async fn rename_column(
         &self,
         leader: &mut Session,
         old: u32,
         progress: OnProgress<'_>,
     ) -> Result<()> {
-        let (table, fence) = (self.scheme.quoted_table(), self.scheme.fence());
-        let rename = format!("ALTER TABLE {table} RENAME COLUMN of_{old} TO {fence}");
+        let (table, column) = (self.scheme.quoted_table(), self.scheme.selected_column());
+        let rename = format!("ALTER TABLE {table} RENAME COLUMN of_{old} TO {column}");
         let update = self.scheme.update_buckets(self.scheme.buckets.count());
         let mut seconds = FIRST_LOCK_WAIT;
         loop {

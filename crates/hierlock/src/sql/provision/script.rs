@@ -9,10 +9,10 @@ use crate::sql::{Dialect, Scheme, Strategy};
 pub(super) fn script(scheme: &Scheme, series: Series, chunks: Chunks) -> String {
     let is_striped = scheme.strategy == Strategy::Striped;
     let mut sql = SCHEMA.statements(scheme.dialect.driver());
-    sql.extend(scheme.agree(scheme.first_state()));
+    sql.extend(scheme.insert_agreement());
     sql.extend(scheme.create_rows());
     if is_striped {
-        sql.extend(series.allow(scheme.dialect));
+        sql.extend(series.set_recursion_limit(scheme.dialect));
         sql.extend(chunks.iter().flat_map(|chunk| inserts(scheme, series, &[chunk])));
         sql.extend(analyse(scheme));
         sql.push(scheme.update_ready());

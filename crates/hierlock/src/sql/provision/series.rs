@@ -20,20 +20,21 @@ pub(super) enum Series {
 
 impl Series {
     /// Returns the way of this server. MariaDB can be built or started without the engine `SEQUENCE`.
-    pub(super) async fn ask(session: &mut Session) -> sqlx::Result<Self> {
-        match session.dialect {
-            Dialect::Mysql => return Ok(Series::Recursive),
-            Dialect::Mariadb => {}
-            Dialect::Postgres => return Ok(Series::Generated),
-        }
+    pub(super) async fn detect(session: &mut Session) -> sqlx::Result<Self> {
         let engine = "SELECT COUNT(*) FROM information_schema.ENGINES WHERE ENGINE = 'SEQUENCE' AND \
                       SUPPORT IN ('YES', 'DEFAULT')";
-        let has_sequence = session.rows(engine).await?.first().is_some_and(|row| row[0] == "1");
-        Ok(if has_sequence { Series::Sequence } else { Series::Recursive })
+        Ok(match session.dialect {
+            Dialect::Mysql => Series::Recursive,
+            Dialect::Postgres => Series::Generated,
+            Dialect::Mariadb => {
+                let has_sequence = session.rows(engine).await?.concat() == ["1"];
+                if has_sequence { Series::Sequence } else { Series::Recursive }
+            }
+        })
     }
 
     /// Returns the statement that sets the session's limit for recursion, which may be too low.
-    pub(super) fn allow(self, dialect: Dialect) -> Option<String> {
+    pub(super) fn set_recursion_limit(self, dialect: Dialect) -> Option<String> {
         let limit = match (self, dialect) {
             (Series::Recursive, Dialect::Mariadb) => "max_recursive_iterations",
             (Series::Recursive, _) => "cte_max_recursion_depth",
