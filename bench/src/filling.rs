@@ -186,9 +186,10 @@ impl FillServer {
     fn cross_join_sql(&self) -> String {
         let digits: Vec<String> = (0..10).map(|d| format!("SELECT {d} AS d")).collect();
         let digits = digits.join(" UNION ALL ");
-        let places = self.buckets.saturating_sub(1).max(1).ilog10() + 1;
-        let sum: Vec<String> = (0..places).map(|p| format!("t{p}.d * {}", 10_u64.pow(p))).collect();
-        let from: Vec<String> = (0..places).map(|p| format!("({digits}) t{p}")).collect();
+        let positions = self.buckets.saturating_sub(1).max(1).ilog10() + 1;
+        let sum: Vec<String> =
+            (0..positions).map(|p| format!("t{p}.d * {}", 10_u64.pow(p))).collect();
+        let from: Vec<String> = (0..positions).map(|p| format!("({digits}) t{p}")).collect();
         let levels: Vec<String> = (0..LEVELS).map(|l| format!("SELECT {l} AS l")).collect();
         let (sum, from, levels) = (sum.join(" + "), from.join(", "), levels.join(" UNION ALL "));
         format!(

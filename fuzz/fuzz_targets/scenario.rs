@@ -28,7 +28,7 @@ fuzz_target!(|text: &str| {
         assert_eq!(case.steps.len(), same.steps.len());
         for (step, same) in case.steps.iter().zip(&same.steps) {
             assert_eq!((&step.session, &step.action), (&same.session, &same.action));
-            assert_eq!((&step.expected, &step.signs), (&same.expected, &same.signs));
+            assert_eq!((&step.expected, &step.anomaly_outcomes), (&same.expected, &same.anomaly_outcomes));
         }
     }
 });

@@ -100,7 +100,7 @@ impl SingleStatement {
     }
 }
 
-/// Returns the statement. `{label}` is the place of the condition that sets the label.
+/// Returns the statement. `{label}` stands for the condition that sets the label.
 fn innodb(engine: Engine, resources: usize) -> &'static str {
     match (engine, resources) {
         (Engine::Mysql, 1) => {

@@ -5,7 +5,7 @@ use super::clock;
 use super::driver_log::LogEntries;
 use super::proxy::{Flow, Proxy, Reset};
 use super::random::Random;
-use super::setup::Place;
+use super::setup::SoakBackend;
 use super::setup_run::SetupRun;
 use super::slot::WorkerSlot;
 use nix::sys::signal::Signal;
@@ -54,7 +54,7 @@ fn plan_restarts(run: &SetupRun, random: &mut Random, length: Duration) -> Vec<(
 async fn inject_one(run: &SetupRun, slot: &WorkerSlot, mut random: Random) {
     let kind = random.below(100);
     match &slot.proxy {
-        _ if run.setup.place == Place::Memory => stop(run, slot, &mut random, false).await,
+        _ if run.setup.backend == SoakBackend::Memory => stop(run, slot, &mut random, false).await,
         Some(proxy) if kind < 50 => cut(run, slot, proxy, &mut random).await,
         _ if kind < 80 => kill(run, slot),
         _ => stop(run, slot, &mut random, true).await,

@@ -2,7 +2,7 @@
 
 use super::check::{History, JobCounts, Jobs, Violation, Write, check_jobs, check_writes};
 use super::history::Event;
-use super::setup::{Part, Place};
+use super::setup::{Part, SoakBackend};
 use super::setup_run::SetupRun;
 use super::{JOB_LEASE_TTL, MAX_LEASE_TTL, Result, queue, tree};
 use hierlock::Hierlock;
@@ -129,7 +129,7 @@ pub async fn check_writes_left(
 pub async fn check_everything_is_free(run: &SetupRun) {
     let result = match run.setup.part {
         // The only worker of `memory:` has checked this itself.
-        Part::Locks { .. } if run.setup.place == Place::Memory => Ok(()),
+        Part::Locks { .. } if run.setup.backend == SoakBackend::Memory => Ok(()),
         Part::Locks { .. } => check_locks_are_free(run).await,
         Part::Leases => check_leases_are_free(run).await,
         Part::Queue => Ok(()),
@@ -140,7 +140,7 @@ pub async fn check_everything_is_free(run: &SetupRun) {
 }
 
 async fn check_locks_are_free(run: &SetupRun) -> Result<()> {
-    if let Place::Server(engine) = run.setup.place {
+    if let SoakBackend::Server(engine) = run.setup.backend {
         let started = Instant::now();
         loop {
             match count_server_locks(run, engine).await? {

@@ -56,7 +56,7 @@ Kills, stops and disconnects processes at random while they use hierlock, and ch
 
   SECONDS          how long faults are injected, 600 by default; starting and checking come on top
   --seed N         repeats the random choices of another run, as far as timing allows
-  --backend NAME   only these setups: a place (memory, file, sqlite, mysql, mariadb, postgres), a part
+  --backend NAME   only these setups: a backend (memory, file, sqlite, mysql, mariadb, postgres), a part
                    (locks, leases, queue), or a setup such as mysql-per-id; can be given several times
   --list           prints the setups
   --break          breaks every second process on purpose: the run must find it, and fail

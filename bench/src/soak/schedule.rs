@@ -1,7 +1,7 @@
 //! Runs the setups of each server one after the other, and servers in parallel. Each server is started once.
 
 use super::server::Server;
-use super::setup::{Place, Setup};
+use super::setup::{Setup, SoakBackend};
 use super::setup_run::{Outcome, SetupRun};
 use super::{Options, Result};
 use hierlock_sandbox::Engine;
@@ -75,8 +75,8 @@ pub async fn run(
 
 /// Groups the setups by server, with one group for setups that need none.
 fn group_by_server(setups: &[Setup]) -> Vec<(Option<Engine>, Vec<Setup>)> {
-    let engine = |setup: &Setup| match setup.place {
-        Place::Server(engine) => Some(engine),
+    let engine = |setup: &Setup| match setup.backend {
+        SoakBackend::Server(engine) => Some(engine),
         _ => None,
     };
     [None]

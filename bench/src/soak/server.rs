@@ -1,6 +1,6 @@
 //! A throw-away server, and the databases in it.
 
-use super::setup::{Part, Place, Setup};
+use super::setup::{Part, Setup, SoakBackend};
 use super::{Result, queue, tree};
 use hierlock::lease::Leases;
 use hierlock::sql::{Provision, Strategy};
@@ -101,14 +101,14 @@ impl SetupDatabase {
     /// # Errors
     /// Fails if the database does.
     pub async fn create(setup: Setup, server: Option<&Server>, directory: &Path) -> Result<Self> {
-        let bare_url = match (setup.place, server) {
-            (Place::Server(_), Some(server)) => {
+        let bare_url = match (setup.backend, server) {
+            (SoakBackend::Server(_), Some(server)) => {
                 server.create_database(&setup.to_string().replace('-', "_")).await?
             }
-            (Place::Server(_), None) => return Err("there is no server".into()),
-            (Place::Memory, _) => "memory:".to_owned(),
-            (Place::File, _) => format!("file:{}", directory.join("locks").display()),
-            (Place::Sqlite, _) => format!("sqlite:{}", directory.join("soak.db").display()),
+            (SoakBackend::Server(_), None) => return Err("there is no server".into()),
+            (SoakBackend::Memory, _) => "memory:".to_owned(),
+            (SoakBackend::File, _) => format!("file:{}", directory.join("locks").display()),
+            (SoakBackend::Sqlite, _) => format!("sqlite:{}", directory.join("soak.db").display()),
         };
         let mut url = bare_url.clone();
         match setup.part {
@@ -124,9 +124,9 @@ impl SetupDatabase {
             Part::Leases => {
                 let database = hierlock::database::Database::connect(&url).await?;
                 Leases::new(database.clone()).provision().await?;
-                let number = match setup.place {
-                    Place::Server(Engine::Postgres) => "BIGSERIAL PRIMARY KEY",
-                    Place::Server(_) => "BIGINT AUTO_INCREMENT PRIMARY KEY",
+                let number = match setup.backend {
+                    SoakBackend::Server(Engine::Postgres) => "BIGSERIAL PRIMARY KEY",
+                    SoakBackend::Server(_) => "BIGINT AUTO_INCREMENT PRIMARY KEY",
                     _ => "INTEGER PRIMARY KEY AUTOINCREMENT",
                 };
                 let table =

@@ -1,4 +1,4 @@
-//! The setups: each lock strategy and each part of the toolbox, at each place that supports it.
+//! The setups: each lock strategy and each part of the toolbox, on each backend that supports it.
 
 use hierlock::sql::Strategy;
 use hierlock_sandbox::Engine;
@@ -6,7 +6,7 @@ use std::fmt;
 
 /// The backend that has the locks or tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SoakBackend {
     /// The memory of one process.
     Memory,
     /// A file with kernel locks.
@@ -33,28 +33,28 @@ pub enum Part {
     Queue,
 }
 
-/// A part at a place.
+/// A part on a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// The backend.
-    pub place: Place,
+    pub backend: SoakBackend,
     /// The part of hierlock.
     pub part: Part,
 }
 
 impl Setup {
-    /// Returns all setups, grouped by place.
+    /// Returns all setups, grouped by backend.
     pub fn all() -> Vec<Setup> {
         let mut all = Vec::new();
-        for place in Place::ALL {
-            all.extend(place.parts().into_iter().map(|part| Setup { place, part }));
+        for backend in SoakBackend::ALL {
+            all.extend(backend.parts().into_iter().map(|part| Setup { backend, part }));
         }
         all
     }
 
-    /// Returns whether `name` is the name of this setup, of its place or of its part.
+    /// Returns whether `name` is the name of this setup, of its backend or of its part.
     pub fn matches_name(self, name: &str) -> bool {
-        [self.to_string().as_str(), self.place.name(), self.part.name()].contains(&name)
+        [self.to_string().as_str(), self.backend.name(), self.part.name()].contains(&name)
     }
 }
 
@@ -69,24 +69,24 @@ impl Part {
     }
 }
 
-impl Place {
-    /// All places.
-    pub const ALL: [Place; 6] = [
-        Place::Memory,
-        Place::File,
-        Place::Sqlite,
-        Place::Server(Engine::Mysql),
-        Place::Server(Engine::Mariadb),
-        Place::Server(Engine::Postgres),
+impl SoakBackend {
+    /// All backends.
+    pub const ALL: [SoakBackend; 6] = [
+        SoakBackend::Memory,
+        SoakBackend::File,
+        SoakBackend::Sqlite,
+        SoakBackend::Server(Engine::Mysql),
+        SoakBackend::Server(Engine::Mariadb),
+        SoakBackend::Server(Engine::Postgres),
     ];
 
-    /// Returns the name of the place, as in a URL.
+    /// Returns the name of the backend, as in a URL.
     pub fn name(self) -> &'static str {
         match self {
-            Place::Memory => "memory",
-            Place::File => "file",
-            Place::Sqlite => "sqlite",
-            Place::Server(engine) => engine.name(),
+            SoakBackend::Memory => "memory",
+            SoakBackend::File => "file",
+            SoakBackend::Sqlite => "sqlite",
+            SoakBackend::Server(engine) => engine.name(),
         }
     }
 
@@ -97,29 +97,29 @@ impl Place {
         let rows = rows.map(|strategy| locks(Some(strategy)));
         let keys = |in_session| Part::Locks { strategy: Some(Strategy::Advisory), in_session };
         match self {
-            Place::Memory | Place::File => vec![locks(None)],
-            Place::Sqlite => toolbox.to_vec(),
-            Place::Server(Engine::Postgres) => {
+            SoakBackend::Memory | SoakBackend::File => vec![locks(None)],
+            SoakBackend::Sqlite => toolbox.to_vec(),
+            SoakBackend::Server(Engine::Postgres) => {
                 [[keys(false), keys(true)].as_slice(), &rows, &toolbox].concat()
             }
-            Place::Server(_) => [rows.as_slice(), &toolbox].concat(),
+            SoakBackend::Server(_) => [rows.as_slice(), &toolbox].concat(),
         }
     }
 }
 
 impl fmt::Display for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = self.place.name();
+        let backend = self.backend.name();
         let name = match self.part {
-            Part::Locks { strategy: None, .. } => place.to_owned(),
+            Part::Locks { strategy: None, .. } => backend.to_owned(),
             Part::Locks { strategy: Some(strategy), in_session: false } => {
-                format!("{place}-{strategy}")
+                format!("{backend}-{strategy}")
             }
             Part::Locks { strategy: Some(strategy), in_session: true } => {
-                format!("{place}-{strategy}-session")
+                format!("{backend}-{strategy}-session")
             }
-            Part::Leases => format!("{place}-leases"),
-            Part::Queue => format!("{place}-queue"),
+            Part::Leases => format!("{backend}-leases"),
+            Part::Queue => format!("{backend}-queue"),
         };
         f.pad(&name)
     }

@@ -6,7 +6,7 @@ use super::history::{self, Event, Reason, Recorder, VisitId};
 use super::proxy::Proxy;
 use super::random::Random;
 use super::server::{Server, SetupDatabase};
-use super::setup::{Part, Place, Setup};
+use super::setup::{Part, Setup, SoakBackend};
 use super::slot::{Program, WorkerSlot};
 use super::worker::WorkerArgs;
 use super::{Options, Result, clock, faults, final_check, tree};
@@ -131,7 +131,7 @@ impl SetupRun {
                 None => (None, database.url.clone()),
             };
             let mut slot = WorkerSlot::new(number, program, proxy, url);
-            let is_alone = setup.place == Place::Memory;
+            let is_alone = setup.backend == SoakBackend::Memory;
             slot.broken = options.broken && (is_alone || number % 2 == 1);
             slots.push(Arc::new(slot));
         }
@@ -368,8 +368,8 @@ impl SetupRun {
 /// Returns the programs that run in the slots of a setup.
 fn programs(setup: Setup) -> Vec<Program> {
     use Program::{Library, Run};
-    match (setup.place, setup.part) {
-        (Place::Memory, _) => vec![Library],
+    match (setup.backend, setup.part) {
+        (SoakBackend::Memory, _) => vec![Library],
         (_, Part::Locks { .. }) => vec![Library, Library, Run, Run, Library, Run],
         (_, Part::Leases | Part::Queue) => vec![Library; 4],
     }

@@ -83,9 +83,9 @@ impl DatabaseArgs {
 }
 
 fn is_in_memory(url: &str) -> bool {
-    url.strip_prefix("sqlite:").is_some_and(|place| {
-        let place = place.trim_start_matches("//");
-        place.is_empty() || place.starts_with(":memory:") || place.contains("mode=memory")
+    url.strip_prefix("sqlite:").is_some_and(|file| {
+        let file = file.trim_start_matches("//");
+        file.is_empty() || file.starts_with(":memory:") || file.contains("mode=memory")
     })
 }
 
@@ -95,9 +95,10 @@ pub(crate) fn state_directory(what: &str, option: &str) -> Result<PathBuf, Comma
     let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let state = variable("XDG_STATE_HOME")
         .or_else(|| variable("HOME").map(|home| home.join(".local/state")));
-    let no_place =
-        || format!("no place for {what}: set XDG_STATE_HOME or HOME, or name one with {option}");
-    let directory = state.ok_or_else(|| CommandError::usage(no_place()))?.join("hierlock");
+    let no_directory = || {
+        format!("no directory for {what}: set XDG_STATE_HOME or HOME, or name one with {option}")
+    };
+    let directory = state.ok_or_else(|| CommandError::usage(no_directory()))?.join("hierlock");
     let created = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
     created.map_err(CommandError::cannot(format!("make `{}`", directory.display())))?;
     Ok(directory)

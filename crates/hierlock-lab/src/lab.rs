@@ -1,7 +1,7 @@
 //! Runs cases in parallel on the connected servers, and reports results as they arrive.
 
+use crate::engine::Engine;
 use crate::environment::{CaseEnvironment, LabError, TestServer, TreeDatabases};
-use crate::place::Engine;
 use crate::record::{Interruption, Record, Report, StepRecord, Verdict};
 use crate::runner::run_steps;
 use crate::scenario::Case;
@@ -112,7 +112,7 @@ impl Lab {
     ) {
         let started = Instant::now();
         let cases: Vec<(usize, &Case)> =
-            cases.iter().enumerate().filter(|(_, case)| self.has(case.place.engine)).collect();
+            cases.iter().enumerate().filter(|(_, case)| self.has(case.backend.engine)).collect();
         let planned = cases.len() * options.rounds as usize;
         let (mut order, on_event) = (Vec::new(), &on_event);
         report.records.clear();
@@ -193,12 +193,12 @@ impl Lab {
     }
 
     fn new_record(&self, case: &Case, round: u32) -> Record {
-        let server = match (self.servers.get(&case.place.engine), case.place.engine) {
+        let server = match (self.servers.get(&case.backend.engine), case.backend.engine) {
             (Some(server), _) => &server.version,
             (None, Engine::File) => "file locks of this host",
             (None, _) => "memory of this process",
         };
         let (variant, server) = (case.variant.clone(), server.to_owned());
-        Record { variant, server, round, ..Record::new(&case.scenario, case.place) }
+        Record { variant, server, round, ..Record::new(&case.scenario, case.backend) }
     }
 }

@@ -2,7 +2,7 @@
 //! are *observed* and not assumed.
 //!
 //! ```text
-//!   file.lab ──parse──► Scenario ──cases───► Case: one variant, at one place       scenario/
+//!   file.lab ──parse──► Scenario ──cases───► Case: one variant, on one backend     scenario/
 //!                       the matrix of all pairs ──┤                                matrix/
 //!                                                 ▼
 //!   environment/: a database ◄──begin, waits── runner/ ──► observations ──verdict──► Record
@@ -18,6 +18,7 @@
 mod builtin;
 mod conflict;
 mod deadlock;
+mod engine;
 mod environment;
 mod group;
 mod lab;
@@ -25,7 +26,6 @@ mod lock_history;
 mod matrix;
 #[allow(missing_docs, reason = "exported only to the tests of this package")]
 mod observation;
-mod place;
 mod record;
 mod report;
 mod runner;
@@ -34,10 +34,10 @@ mod text;
 mod verdict;
 
 pub use deadlock::{DeadlockSkeleton, guess_columns, member_name, scanned_table};
+pub use engine::{BackendKind, Engine};
 pub use environment::LabError;
 pub use lab::{Lab, RunEvent, RunOptions};
 pub use matrix::{MatrixError, MatrixOptions, MatrixReport, ModePair, TreeSize};
-pub use place::{Engine, Place};
 pub use record::{MissingEngine, Record, Report, Verdict};
 pub use report::{AnomalyTable, RoundComparison, ScenarioSummary, TextStyle};
 pub use scenario::{Case, Diagnostic, Scenario};

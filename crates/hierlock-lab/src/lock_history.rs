@@ -57,7 +57,7 @@ impl<'a> LockHistory<'a> {
             }
             if let (Some(wants), [lock]) = (&mut edge.wants, &edge.blocking[..])
                 && is_truncated(wants)
-                && same_place(wants, &lock.target)
+                && is_same_object(wants, &lock.target)
             {
                 wants.record = lock.target.record.clone();
             }
@@ -84,15 +84,16 @@ impl<'a> LockHistory<'a> {
         }
         let before = self.before(closing);
         let of_holder = rows_of(before, &edge.holder);
-        let is_of_holder = |row: &&LockTarget| of_holder.iter().any(|held| same_place(held, row));
+        let is_of_holder =
+            |row: &&LockTarget| of_holder.iter().any(|held| is_same_object(held, row));
         let mut of_waiter = rows_of(before, &edge.waiter);
         // The rows that the waiter locked when it continued, and that the holder had.
         let mut gained = rows_of(after, &edge.waiter);
         gained.retain(|row| !of_waiter.contains(row) && is_of_holder(row));
         of_waiter.retain(is_of_holder);
-        if let Some(row) = only_place(&gained) {
+        if let Some(row) = only_object(&gained) {
             edge.wants = Some(row.clone());
-        } else if let Some(row) = only_place(&of_waiter).filter(|_| gained.is_empty()) {
+        } else if let Some(row) = only_object(&of_waiter).filter(|_| gained.is_empty()) {
             // A session that wants a stronger lock on its own row is not in the row's queue.
             edge.wants = Some(LockTarget { mode: String::new(), ..row.clone() });
         } else {
@@ -108,7 +109,7 @@ impl<'a> LockHistory<'a> {
         let Some(wants) = edge.wants.clone() else { return };
         let before = self.before(closing);
         let is_of_holder =
-            |lock: &&Lock| lock.session == edge.holder && same_place(&lock.target, &wants);
+            |lock: &&Lock| lock.session == edge.holder && is_same_object(&lock.target, &wants);
         let is_postgres_row = wants.kind == LockKind::Row && wants.index.is_none();
         let may_block = |lock: &&Lock| conflicts(&wants, &lock.target) != Some(false);
         let (mut held, queued): (Vec<&Lock>, Vec<&Lock>) =
@@ -157,7 +158,7 @@ impl<'a> LockHistory<'a> {
         let Holder { session, closing, .. } = *holder;
         let (target, granted) = (lock.target.clone(), lock.granted);
         let is_same_lock = |other: &LockTarget| {
-            same_place(other, &target)
+            is_same_object(other, &target)
                 && match wanted.filter(|_| target.kind == LockKind::Row && target.index.is_none()) {
                     // A row lock of PostgreSQL can become stronger; it counts from the mode that blocks.
                     Some(wanted) => conflicts(wanted, other)
@@ -255,7 +256,7 @@ impl<'a> LockHistory<'a> {
         let after = if at == closing { waiting } else { wait_after(at) };
         let is_same = match (before, after) {
             (Some(before), Some(after)) => {
-                before.kind == LockKind::Transaction || same_place(before, after)
+                before.kind == LockKind::Transaction || is_same_object(before, after)
             }
             _ => true,
         };
@@ -298,7 +299,7 @@ fn rows_of<'l>(locks: &'l [Lock], session: &SessionName) -> Vec<&'l LockTarget> 
 }
 
 /// Returns whether both are on the same table, index and record, whatever the mode.
-pub(crate) fn same_place(a: &LockTarget, b: &LockTarget) -> bool {
+pub(crate) fn is_same_object(a: &LockTarget, b: &LockTarget) -> bool {
     let is_record = |target: &LockTarget| matches!(target.kind, LockKind::Row | LockKind::Gap);
     (a.kind == b.kind || is_record(a) && is_record(b))
         && a.object == b.object
@@ -324,10 +325,10 @@ fn same_record(a: Option<&str>, b: Option<&str>) -> bool {
 }
 
 /// Returns the strongest lock, if all are on the same row.
-fn only_place<'a>(rows: &[&'a LockTarget]) -> Option<&'a LockTarget> {
+fn only_object<'a>(rows: &[&'a LockTarget]) -> Option<&'a LockTarget> {
     let first = rows.first()?;
     let strongest = rows.iter().max_by_key(|row| row_strength(&row.mode))?;
-    rows.iter().all(|row| same_place(row, first)).then_some(strongest)
+    rows.iter().all(|row| is_same_object(row, first)).then_some(strongest)
 }
 
 #[cfg(test)]

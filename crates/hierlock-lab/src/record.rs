@@ -1,7 +1,7 @@
 //! The records of a run: everything that the reports need.
 
+use crate::engine::{BackendKind, Engine};
 use crate::observation::{Lock, LockTarget, Observation, SessionName, SessionWait};
-use crate::place::{Engine, Place};
 use crate::scenario::{Case, Scenario};
 use crate::text::join;
 use serde::{Serialize, Serializer};
@@ -21,7 +21,7 @@ pub struct Record {
     #[serde(serialize_with = "as_map")]
     pub variant: Vec<(String, String)>,
     /// The engine, and the strategy for scenarios that lock nodes on a server.
-    pub place: Place,
+    pub backend: BackendKind,
     /// The name and version of the server, such as `MySQL 9.7.4`.
     pub server: String,
     /// The number of the repetition, from 1.
@@ -209,7 +209,7 @@ impl Verdict {
 /// All records of one call.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The records, in the order of the scenarios, then of the places.
+    /// The records, in the order of the scenarios, then of the backends.
     pub records: Vec<Record>,
     /// Engines that were requested but are not available, with the reason and how to get them.
     pub missing: Vec<MissingEngine>,
@@ -246,13 +246,13 @@ pub struct MissingEngine {
 
 impl Record {
     /// Returns the record of a scenario that has not begun.
-    pub fn new(scenario: &Scenario, place: Place) -> Self {
+    pub fn new(scenario: &Scenario, backend: BackendKind) -> Self {
         Self {
             scenario: scenario.name.clone(),
             file: scenario.file.clone(),
             title: scenario.title.clone(),
             variant: Vec::new(),
-            place,
+            backend,
             server: String::new(),
             round: 1,
             took: Duration::ZERO,
@@ -275,7 +275,7 @@ impl Record {
     }
 
     pub(crate) fn belongs_to(&self, case: &Case) -> bool {
-        self.place == case.place && self.variant == case.variant
+        self.backend == case.backend && self.variant == case.variant
     }
 
     /// Returns whether all observations agree with the file.

@@ -19,7 +19,7 @@ fn cases(text: &str, engine: Engine) -> Vec<Case> {
         );
     let scenario = Scenario::parse("test/cycle", "cycle.lab", text).unwrap();
     let cases = scenario.cases().into_iter();
-    cases.filter(|case| case.place.engine == engine).collect()
+    cases.filter(|case| case.backend.engine == engine).collect()
 }
 
 async fn run(engine: Engine, url: &str, text: &str, rounds: u32) -> Vec<Record> {

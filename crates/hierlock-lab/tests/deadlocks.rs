@@ -59,7 +59,7 @@ fn cases_with_deadlock(scenario: &Arc<Scenario>, engine: Engine) -> Vec<Case> {
         |case: &Case| !case.steps.iter().any(|step| matches!(step.action, Action::Lock(..)));
     let cases = scenario.cases().into_iter();
     cases
-        .filter(|case| case.place.engine == engine && expects_deadlock(case) && is_sql(case))
+        .filter(|case| case.backend.engine == engine && expects_deadlock(case) && is_sql(case))
         .collect()
 }
 
@@ -115,7 +115,7 @@ async fn a_node_is_held_since_the_step_that_names_it() {
     let cases: Vec<Case> = cases.filter(expects_deadlock).collect();
     let mut explained = 0;
     for engine in [Engine::Memory, Engine::Mysql, Engine::Mariadb, Engine::Postgres] {
-        let is_on_engine = |case: &&Case| case.place.engine == engine;
+        let is_on_engine = |case: &&Case| case.backend.engine == engine;
         let cases: Vec<Case> = cases.iter().filter(is_on_engine).cloned().collect();
         let (lab, _turn) = match engine {
             Engine::Memory => (Lab::new().unwrap(), None),
@@ -125,7 +125,7 @@ async fn a_node_is_held_since_the_step_that_names_it() {
             },
         };
         for record in run(&lab, &cases).await {
-            let title = format!("{} at {}", record.case_name(), record.place);
+            let title = format!("{} at {}", record.case_name(), record.backend);
             assert!(record.agrees(), "{title}: {:?}", record.verdict);
             for edge in record.deadlocks.iter().flat_map(|deadlock| &deadlock.cycle) {
                 for lock in &edge.blocking {
@@ -185,7 +185,7 @@ fn agrees_with_innodb(record: &Record, deadlock: &Deadlock, edge: &WaitEdge, tit
             .into_iter()
             .any(|lock| is_lock(&blocking.target, lock) && lock.is_waiting != blocking.granted)
     };
-    let is_reported = match record.place.engine {
+    let is_reported = match record.backend.engine {
         Engine::Mysql => contains(holder.under("HOLDS")),
         // Listed below the waiter with the id of the holder; a queued request is listed below the holder.
         _ if blocking.granted => {
@@ -205,7 +205,7 @@ fn agrees_with_innodb(record: &Record, deadlock: &Deadlock, edge: &WaitEdge, tit
     let status = if blocking.granted { "GRANTED" } else { "WAITING" };
     let index = blocking.target.index.as_deref().unwrap();
     let key = blocking.target.record.as_deref().unwrap();
-    let has = |rows: &[Vec<String>]| match record.place.engine {
+    let has = |rows: &[Vec<String>]| match record.backend.engine {
         Engine::Mysql => rows.iter().any(|row| {
             witness.session(&row[0]) == Some(&edge.holder)
                 && [&row[1], &row[2], &row[3], &row[5]]
@@ -267,8 +267,8 @@ fn agrees_with_postgres(record: &Record, deadlock: &Deadlock, edge: &WaitEdge, t
     };
     let answers = witness.answers_before(deadlock.step);
     if edge.waiter == deadlock.victim {
-        let place = &row(&answers[0].1).unwrap()[1];
-        let at = format!("tuple {place} in relation \"{}\"", wants.object);
+        let ctid = &row(&answers[0].1).unwrap()[1];
+        let at = format!("tuple {ctid} in relation \"{}\"", wants.object);
         assert!(detail.contains(&at), "{title}: {at}: {detail}");
     }
     let changes: Vec<usize> = answers

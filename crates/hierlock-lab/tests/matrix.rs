@@ -1,10 +1,12 @@
-//! Runs the exhaustive matrix: every ordered pair of 2×2×2 at every place, and controls that show that it can disagree.
+//! Runs the exhaustive matrix: every ordered pair of 2×2×2 on every backend, and controls that show that it can disagree.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use hierlock::sql::Strategy;
 use hierlock_lab::parts::PairOutcome;
-use hierlock_lab::{Engine, Lab, MatrixOptions, MatrixReport, ModePair, Place, RunEvent, TreeSize};
+use hierlock_lab::{
+    BackendKind, Engine, Lab, MatrixOptions, MatrixReport, ModePair, RunEvent, TreeSize,
+};
 use hierlock_sandbox::Server;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, Row};
 use std::sync::OnceLock;
@@ -22,9 +24,9 @@ fn server(engine: Engine) -> Option<&'static Server> {
 /// Returns `None` if the server is not installed and this is not CI.
 async fn run(options: MatrixOptions) -> Option<MatrixReport> {
     let mut lab = Lab::new().unwrap();
-    for place in &options.places {
-        if place.engine.server().is_some() && !lab.has(place.engine) {
-            lab.connect(place.engine, server(place.engine)?.url()).await.unwrap();
+    for backend in &options.backends {
+        if backend.engine.server().is_some() && !lab.has(backend.engine) {
+            lab.connect(backend.engine, server(backend.engine)?.url()).await.unwrap();
         }
     }
     let mut report = MatrixReport::new(&options).unwrap();
@@ -33,7 +35,8 @@ async fn run(options: MatrixOptions) -> Option<MatrixReport> {
 }
 
 async fn every_pair_agrees(engine: Engine) {
-    let options = MatrixOptions { places: Place::all([engine]), ..MatrixOptions::default() };
+    let options =
+        MatrixOptions { backends: BackendKind::all([engine]), ..MatrixOptions::default() };
     let Some(report) = run(options).await else { return };
     assert!(report.agrees(), "{}", report.text(false));
     for board in &report.boards {
@@ -48,7 +51,7 @@ async fn every_pair_agrees(engine: Engine) {
 async fn every_mode_agrees(engine: Engine) {
     let options = MatrixOptions {
         tree: TreeSize { users: 1, accounts: 1, resources: 2 },
-        places: Place::all([engine]),
+        backends: BackendKind::all([engine]),
         modes: ModePair::all(),
         ..MatrixOptions::default()
     };
@@ -124,7 +127,7 @@ async fn false_contention_is_seen_and_disagrees() {
     for engine in Engine::SERVERS {
         let options = MatrixOptions {
             tree: TreeSize { users: 2, accounts: 1, resources: 1 },
-            places: vec![Place { engine, strategy: Some(Strategy::Striped) }],
+            backends: vec![BackendKind { engine, strategy: Some(Strategy::Striped) }],
             buckets: Some(1),
             ..MatrixOptions::default()
         };
@@ -139,14 +142,14 @@ async fn false_contention_is_seen_and_disagrees() {
 #[tokio::test]
 async fn a_missing_server_is_reported_and_the_others_run() {
     let engines = [Engine::Mysql, Engine::Memory];
-    let options = MatrixOptions { places: Place::all(engines), ..MatrixOptions::default() };
+    let options = MatrixOptions { backends: BackendKind::all(engines), ..MatrixOptions::default() };
     let mut report = MatrixReport::new(&options).unwrap();
     Lab::new().unwrap().matrix(&options, &mut report, |_| ()).await;
     assert_eq!((report.boards.len(), report.unusable.len()), (1, 3));
     assert!(report.boards[0].cells.iter().all(|cell| cell.agrees()));
     assert!(!report.agrees());
     let text = report.text(false);
-    assert!(text.contains("mysql striped") && text.contains("3 places not run"), "{text}");
+    assert!(text.contains("mysql striped") && text.contains("3 backends not run"), "{text}");
 }
 
 #[tokio::test]
@@ -181,8 +184,8 @@ async fn every_case_and_step_is_an_event() {
 async fn a_dropped_run_leaves_no_database() {
     for engine in Engine::SERVERS {
         let Some(server) = server(engine) else { continue };
-        let places = vec![Place { engine, strategy: engine.strategies().first().copied() }];
-        let options = MatrixOptions { places, ..MatrixOptions::default() };
+        let backends = vec![BackendKind { engine, strategy: engine.strategies().first().copied() }];
+        let options = MatrixOptions { backends, ..MatrixOptions::default() };
         let mut lab = Lab::new().unwrap();
         lab.connect(engine, server.url()).await.unwrap();
         let (begun, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
@@ -203,8 +206,8 @@ async fn a_dropped_run_leaves_no_database() {
 
 #[test]
 fn options_without_places_or_with_too_many_nodes_are_an_error() {
-    let no_places = MatrixOptions { places: Vec::new(), ..MatrixOptions::default() };
-    assert!(MatrixReport::new(&no_places).is_err());
+    let no_backends = MatrixOptions { backends: Vec::new(), ..MatrixOptions::default() };
+    assert!(MatrixReport::new(&no_backends).is_err());
     let tree = TreeSize { users: 9, accounts: 9, resources: 9 };
     let too_large = MatrixOptions { tree, ..MatrixOptions::default() };
     assert!(MatrixReport::new(&too_large).unwrap_err().to_string().contains("819"));

@@ -56,7 +56,7 @@ async fn every_scenario_agrees() {
     let (lab, _servers) = lab().await;
     let cases = cases();
     let records = run(&lab, &cases).await;
-    let runnable = cases.iter().filter(|case| lab.has(case.place.engine)).count();
+    let runnable = cases.iter().filter(|case| lab.has(case.backend.engine)).count();
     assert_eq!(records.len(), runnable);
     let disagreeing: Vec<Record> = records.into_iter().filter(|record| !record.agrees()).collect();
     assert!(disagreeing.is_empty(), "{}", report_text(disagreeing));
@@ -69,7 +69,7 @@ async fn every_scenario_can_fail() {
     let mut changed = Vec::new();
     for scenario in all() {
         let cases = scenario.cases();
-        let Some(case) = cases.into_iter().rev().find(|case| lab.has(case.place.engine)) else {
+        let Some(case) = cases.into_iter().rev().find(|case| lab.has(case.backend.engine)) else {
             continue;
         };
         changed.push(
@@ -81,7 +81,7 @@ async fn every_scenario_can_fail() {
     assert_eq!(records.len(), changed.len());
     for record in records {
         let disagrees = matches!(record.verdict, Verdict::Disagrees { .. });
-        assert!(disagrees, "{} on {}: {:?}", record.scenario, record.place, record.verdict);
+        assert!(disagrees, "{} on {}: {:?}", record.scenario, record.backend, record.verdict);
     }
 }
 

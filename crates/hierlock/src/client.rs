@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The place of the locks of a URL.
+/// The memory, file or server that has the locks of a URL.
 pub(crate) enum Location<'a> {
     /// `memory:` with its name, which may be empty.
     Memory(&'a str),

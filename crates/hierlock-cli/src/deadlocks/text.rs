@@ -121,5 +121,5 @@ fn row_line(row: &RowContext) -> String {
         "inserting" => "to insert",
         _ => "at",
     };
-    cell(&format!("{verb} the row at {} of {}", row.place, row.relation), 400)
+    cell(&format!("{verb} the row at {} of {}", row.ctid, row.relation), 400)
 }

@@ -12,7 +12,7 @@ use crate::output::{json_line, print, print_message};
 use crate::progress;
 use crate::signals::{Signals, block_on};
 use crate::time::{duration_text, timestamp};
-use crate::top::{PlaceArgs, interval};
+use crate::top::{BackendArgs, interval};
 use hierlock::parse_duration;
 use hierlock::sql::lock_report::{LockSnapshot, SlotStatistics};
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ use tokio::time::{sleep, sleep_until};
 #[command(after_help = EXAMPLES)]
 pub(crate) struct HotArgs {
     #[command(flatten)]
-    place: PlaceArgs,
+    backend: BackendArgs,
     /// How long to take snapshots
     #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     duration: Duration,
@@ -52,7 +52,7 @@ Examples:
 pub(crate) fn hot(args: &HotArgs) -> CommandResult {
     block_on(async {
         let mut signals = Signals::listen()?;
-        let mut source = args.place.source()?;
+        let mut source = args.backend.source()?;
         let mut statistics = SlotStatistics::default();
         let mut last = signals.run_until_signal(source.snapshot()).await??;
         statistics.add(&last);

@@ -56,7 +56,7 @@ async fn blessed_text(
             if let Verdict::Failed { why } = &record.verdict {
                 return Err(format!(
                     "it cannot be run to its end, so its results are not known ({}: {why})",
-                    record.place
+                    record.backend
                 ));
             }
         }
@@ -79,7 +79,7 @@ async fn blessed_text(
     let difference = records.iter().find_map(|record| match &record.verdict {
         Verdict::Disagrees { step, why } => {
             let line = record.steps.get(*step).map_or(0, |step| step.line);
-            Some(format!("line {line} on {}: {why}", record.place))
+            Some(format!("line {line} on {}: {why}", record.backend))
         }
         _ => None,
     });

@@ -7,7 +7,7 @@ use super::run::{print_missing, progress_bar, update_progress};
 use super::servers::LabServers;
 use crate::exit::{CommandError, CommandResult};
 use crate::output::{has_colour, json_line, print, write_file};
-use hierlock_lab::{Engine, MatrixOptions, MatrixReport, ModePair, Place};
+use hierlock_lab::{BackendKind, Engine, MatrixOptions, MatrixReport, ModePair};
 
 pub(super) async fn matrix(args: &MatrixArgs, interrupt: Interrupt) -> CommandResult {
     let engines = match args.runner.engines.as_slice() {
@@ -19,7 +19,7 @@ pub(super) async fn matrix(args: &MatrixArgs, interrupt: Interrupt) -> CommandRe
     let available = engines.into_iter().filter(|engine| servers.lab.has(*engine));
     let options = MatrixOptions {
         tree: args.size,
-        places: Place::all(available),
+        backends: BackendKind::all(available),
         modes: if args.modes { ModePair::all() } else { vec![ModePair::EXCLUSIVE] },
         jobs: args.runner.jobs.into(),
         buckets: args.buckets,
@@ -27,7 +27,7 @@ pub(super) async fn matrix(args: &MatrixArgs, interrupt: Interrupt) -> CommandRe
     let mut report = MatrixReport::new(&options).map_err(CommandError::usage)?;
     let bar = progress_bar(args.json);
     let run = servers.lab.matrix(&options, &mut report, |event| update_progress(&bar, event));
-    // After a signal, the report has the places that have finished.
+    // After a signal, the report has the backends that have finished.
     _ = interrupt.run_until_signal(run).await;
     bar.finish_and_clear();
     let written = write_file(args.svg.as_deref(), || report.svg());

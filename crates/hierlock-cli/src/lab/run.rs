@@ -139,7 +139,7 @@ pub(super) fn update_progress(bar: &ProgressBar, event: RunEvent<'_>) {
         RunEvent::CaseFinished(record) => {
             bar.inc(1);
             if !record.agrees() {
-                bar.set_message(format!("✗ {} on {}", record.case_name(), record.place));
+                bar.set_message(format!("✗ {} on {}", record.case_name(), record.backend));
             }
         }
         _ => {}

@@ -168,7 +168,7 @@ pub(super) fn cases(
     engines: &[Engine],
 ) -> Result<Vec<Case>, CommandError> {
     let mut cases: Vec<Case> = scenarios.iter().flat_map(|scenario| scenario.cases()).collect();
-    cases.retain(|case| engines.is_empty() || engines.contains(&case.place.engine));
+    cases.retain(|case| engines.is_empty() || engines.contains(&case.backend.engine));
     if cases.is_empty() {
         return Err(CommandError::usage("none of these scenarios runs on the named engines"));
     }
@@ -177,7 +177,7 @@ pub(super) fn cases(
 
 /// Returns the engines of cases, each once.
 pub(super) fn engines<'a>(cases: impl IntoIterator<Item = &'a Case>) -> Vec<Engine> {
-    let used: Vec<Engine> = cases.into_iter().map(|case| case.place.engine).collect();
+    let used: Vec<Engine> = cases.into_iter().map(|case| case.backend.engine).collect();
     Engine::ALL.into_iter().filter(|engine| used.contains(engine)).collect()
 }
 

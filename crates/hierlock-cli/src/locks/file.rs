@@ -130,14 +130,14 @@ fn add_processes(
 
 /// Reads a process; returns `None` if it has no lock in the file and waits for none.
 fn read_process(pid: i64, file: (u64, u64)) -> std::io::Result<Option<LockProcess>> {
-    let place = format!("/proc/{pid}");
+    let directory = format!("/proc/{pid}");
     let (mut held, mut has_file) = (BTreeMap::new(), false);
-    for entry in fs::read_dir(format!("{place}/fd"))? {
+    for entry in fs::read_dir(format!("{directory}/fd"))? {
         let entry = entry?;
         let Ok(metadata) = fs::metadata(entry.path()) else { continue };
         if (metadata.dev(), metadata.ino()) == file {
             has_file = true;
-            let info = format!("{place}/fdinfo/{}", entry.file_name().to_string_lossy());
+            let info = format!("{directory}/fdinfo/{}", entry.file_name().to_string_lossy());
             held.extend(held_bytes(&fs::read_to_string(info).unwrap_or_default()));
         }
     }
@@ -145,7 +145,7 @@ fn read_process(pid: i64, file: (u64, u64)) -> std::io::Result<Option<LockProces
         return Ok(None);
     }
     let mut wait_threads = Vec::new();
-    for task in fs::read_dir(format!("{place}/task"))?.flatten() {
+    for task in fs::read_dir(format!("{directory}/task"))?.flatten() {
         let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
         if name.trim() == WAIT_THREAD {
             wait_threads.push(task.path().join("stat"));
@@ -160,14 +160,14 @@ fn read_process(pid: i64, file: (u64, u64)) -> std::io::Result<Option<LockProces
     if held.is_empty() && !is_waiting {
         return Ok(None);
     }
-    let command = fs::read(format!("{place}/cmdline"))?;
+    let command = fs::read(format!("{directory}/cmdline"))?;
     let arguments = command.split(|byte| *byte == 0).filter(|argument| !argument.is_empty());
     let arguments = arguments.map(|argument| redact_argument(&String::from_utf8_lossy(argument)));
     Ok(Some(LockProcess {
         pid,
-        uid: fs::metadata(&place)?.uid(),
+        uid: fs::metadata(&directory)?.uid(),
         arguments: arguments.collect(),
-        age: age(&fs::read_to_string(format!("{place}/stat"))?),
+        age: age(&fs::read_to_string(format!("{directory}/stat"))?),
         held,
         is_waiting,
         waiting_for,

@@ -4,7 +4,7 @@
 //!   find the session ──► show it ──► confirm ──► is it still the same? ──► end it ──► until it is gone ──► log
 //! ```
 
-use super::LockPlace;
+use super::LockBackend;
 use super::args::{KillArgs, LocksArgs};
 use super::confirm::confirm;
 pub(crate) use super::kill_log::{KillLog, LogEcho, user_name};
@@ -28,8 +28,8 @@ const END_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_LOCKS: usize = 4;
 
 pub(super) async fn kill(locks: &LocksArgs, args: &KillArgs) -> CommandResult {
-    let place = LockPlace::of(locks.url.as_ref())?;
-    let pending = PendingKill::prepare(&place, args.id).await?;
+    let backend = LockBackend::of(locks.url.as_ref())?;
+    let pending = PendingKill::prepare(&backend, args.id).await?;
     if !args.yes {
         let _ = io::stderr().write_all(pending.description().as_bytes());
         let server = &pending.snapshot.server;
@@ -55,11 +55,11 @@ pub(crate) struct PendingKill {
 }
 
 impl PendingKill {
-    /// Finds a session. Fails if there is none with this id, or if `place` is a lock file.
-    pub(crate) async fn prepare(place: &LockPlace, pid: i64) -> Result<Self, CommandError> {
-        let url = match place {
-            LockPlace::Server(url) => url,
-            LockPlace::File(path) => {
+    /// Finds a session. Fails if there is none with this id, or if `backend` is a lock file.
+    pub(crate) async fn prepare(backend: &LockBackend, pid: i64) -> Result<Self, CommandError> {
+        let url = match backend {
+            LockBackend::Server(url) => url,
+            LockBackend::File(path) => {
                 return Err(CommandError::usage(format!(
                     "`{}` is locked by processes, not by sessions of a server; end one with `kill {pid}`",
                     path.display()

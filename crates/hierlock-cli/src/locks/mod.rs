@@ -1,7 +1,7 @@
 //! `hierlock locks`: lists holders and waiters, and ends a session that blocks others.
 //!
 //! ```text
-//!   URL ──► place: snapshot of a server (hierlock::sql::lock_report), or of a lock file (file)
+//!   URL ──► source: snapshot of a server (hierlock::sql::lock_report), or of a lock file (file)
 //!             │ snapshot_view: which sessions, in which order
 //!             ├─► text: a tree by root blocker      json: the same, flat
 //!             └─► kill: shown again, confirmed, checked, ended, logged
@@ -15,12 +15,12 @@ mod file;
 pub(crate) mod json;
 pub(crate) mod kill;
 mod kill_log;
-mod place;
 pub(crate) mod snapshot_view;
+mod source;
 pub(crate) mod text;
 
 pub(crate) use args::LocksArgs;
-pub(crate) use place::{LockPlace, LockSource};
+pub(crate) use source::{LockBackend, LockSource};
 
 use crate::exit::CommandResult;
 use crate::output::{json_line, print};
@@ -38,8 +38,8 @@ pub(crate) fn locks(args: &LocksArgs) -> CommandResult {
 }
 
 async fn list(args: &LocksArgs) -> CommandResult {
-    let place = LockPlace::of(args.url.as_ref())?;
-    let mut source = LockSource::new(place);
+    let backend = LockBackend::of(args.url.as_ref())?;
+    let mut source = LockSource::new(backend);
     source.path.clone_from(&args.path);
     let snapshot = source.snapshot().await?;
     let filter = args.path.as_ref().map(|path| source.filter(&snapshot, path));

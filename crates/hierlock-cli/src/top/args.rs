@@ -1,7 +1,7 @@
 //! The command line of `hierlock top`.
 
 use crate::exit::CommandError;
-use crate::locks::{LockPlace, LockSource};
+use crate::locks::{LockBackend, LockSource};
 use hierlock::{ServerUrl, parse_duration};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub(crate) const MIN_INTERVAL: Duration = Duration::from_millis(200);
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TopArgs {
     #[command(flatten)]
-    pub(crate) place: PlaceArgs,
+    pub(crate) backend: BackendArgs,
     /// The time between two snapshots; at least 200ms
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     pub(super) interval: Duration,
@@ -42,21 +42,21 @@ Examples:
 
 /// The server or the lock file to watch.
 #[derive(Debug, clap::Args)]
-pub(crate) struct PlaceArgs {
+pub(crate) struct BackendArgs {
     /// Where the locks are: file:PATH, mysql://…, mariadb://… or postgres://…; by default the lock file of `hierlock run`
     // The URL may contain a password.
     #[arg(long, env = "HIERLOCK_URL", hide_env_values = true)]
     url: Option<ServerUrl>,
 }
 
-impl PlaceArgs {
-    pub(super) fn place(&self) -> Result<LockPlace, CommandError> {
-        LockPlace::of(self.url.as_ref())
+impl BackendArgs {
+    pub(super) fn backend(&self) -> Result<LockBackend, CommandError> {
+        LockBackend::of(self.url.as_ref())
     }
 
     /// Returns the source of the snapshots. It connects at the first snapshot.
     pub(crate) fn source(&self) -> Result<LockSource, CommandError> {
-        Ok(LockSource::new(self.place()?))
+        Ok(LockSource::new(self.backend()?))
     }
 }
 

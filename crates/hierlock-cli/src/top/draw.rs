@@ -167,7 +167,7 @@ fn draw_list(frame: &mut Frame, area: Rect, state: &TopState, red: Style) {
         .header(header.style(BOLD))
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     let mut selection =
-        TableState::new().with_offset(state.first_row.get()).with_selected(state.place());
+        TableState::new().with_offset(state.first_row.get()).with_selected(state.selected_index());
     frame.render_stateful_widget(table, area, &mut selection);
     state.first_row.set(selection.offset());
 }

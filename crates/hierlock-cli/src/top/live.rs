@@ -64,7 +64,7 @@ fn observe(mut source: LockSource, interval: Duration) -> Receiver<SampleResult>
 
 /// Opens the screen, and closes it before it returns.
 async fn run(args: &TopArgs, signals: &mut Signals, kill: &mut KillState) -> CommandResult {
-    let mut source = args.place.source()?;
+    let mut source = args.backend.source()?;
     // If the first snapshot fails, the error is printed without opening the screen.
     let first = signals.run_until_signal(LockSample::take(&mut source)).await??;
     let mut state = TopState::default();
@@ -115,9 +115,9 @@ impl KillState {
                 state.prepared(Err("another session is being ended; wait for it".to_owned()));
             }
             (KeyAction::PrepareEnd { pid }, _) => {
-                let place = args.place.place();
+                let backend = args.backend.backend();
                 *self = KillState::Preparing(tokio::spawn(async move {
-                    PendingKill::prepare(&place?, pid).await.map(Box::new)
+                    PendingKill::prepare(&backend?, pid).await.map(Box::new)
                 }));
             }
             (KeyAction::End { reason }, KillState::Prepared(pending)) => {

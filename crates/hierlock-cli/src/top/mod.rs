@@ -21,7 +21,7 @@ mod terminal;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use args::{PlaceArgs, TopArgs, interval};
+pub(crate) use args::{BackendArgs, TopArgs, interval};
 
 use crate::exit::{CommandError, CommandResult};
 use crate::signals::{Signals, block_on, block_on_until_signal};

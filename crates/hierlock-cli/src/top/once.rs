@@ -17,7 +17,7 @@ const MAX_SLOTS: usize = 10;
 
 /// Takes two observations, because rates need two, and prints the result.
 pub(super) async fn once(args: &TopArgs) -> CommandResult {
-    let mut source = args.place.source()?;
+    let mut source = args.backend.source()?;
     let mut history = History::default();
     history.add(&LockSample::take(&mut source).await?);
     sleep(args.interval).await;

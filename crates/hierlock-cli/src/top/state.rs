@@ -91,29 +91,29 @@ impl TopState {
     }
 
     fn update_rows(&mut self) {
-        let place = self.place();
+        let index = self.selected_index();
         let snapshot = self.sample.as_ref().map(|it| &it.snapshot);
         self.rows = snapshot
             .map(|snapshot| session_rows(snapshot, self.order, &self.filter))
             .unwrap_or_default();
-        if self.place().is_none() {
-            // The selected session is gone: select the one that is now in its place.
-            self.select(place.unwrap_or_default());
+        if self.selected_index().is_none() {
+            // The selected session is gone: select the one that is now in its row.
+            self.select(index.unwrap_or_default());
         }
     }
 
-    /// Returns the place of the selected session in the list.
-    pub(super) fn place(&self) -> Option<usize> {
+    /// Returns the index of the selected session in the list.
+    pub(super) fn selected_index(&self) -> Option<usize> {
         self.rows.iter().position(|row| Some(row.pid) == self.selected)
     }
 
     fn move_by(&mut self, rows: isize) {
-        self.select(self.place().unwrap_or_default().saturating_add_signed(rows));
+        self.select(self.selected_index().unwrap_or_default().saturating_add_signed(rows));
     }
 
-    fn select(&mut self, place: usize) {
-        let place = place.min(self.rows.len().saturating_sub(1));
-        self.selected = self.rows.get(place).map(|row| row.pid);
+    fn select(&mut self, index: usize) {
+        let index = index.min(self.rows.len().saturating_sub(1));
+        self.selected = self.rows.get(index).map(|row| row.pid);
     }
 
     /// Shows the description of the session to end, and asks for confirmation. Does nothing if the dialog was closed in the

@@ -81,7 +81,7 @@ pub struct RowContext {
     /// `updating`, `deleting`, `locking`, `inserting`; empty in an unknown language.
     pub verb: &'static str,
     /// The ctid of the row: `(0,2)`.
-    pub place: String,
+    pub ctid: String,
     /// The table or index.
     pub relation: String,
 }

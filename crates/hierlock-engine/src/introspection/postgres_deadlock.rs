@@ -66,7 +66,7 @@ impl IntrospectionQuery<'_, '_> {
 
     /// Returns the row, or the index in which a key is inserted.
     async fn target_of(&mut self, context: &RowContext) -> Result<LockTarget> {
-        let RowContext { verb, place, relation } = context;
+        let RowContext { verb, ctid, relation } = context;
         // Without a schema the table of this name is ambiguous.
         let schema = self.scope.schema.as_deref().unwrap_or_default();
         let table = format!(
@@ -80,7 +80,7 @@ impl IntrospectionQuery<'_, '_> {
             let target = LockTarget::of_table(LockKind::Row, schema, cell(row, 0), verb);
             return Ok(LockTarget { index: Some(relation.clone()), ..target });
         }
-        let record = Some(self.row_at([schema, relation], place).await?);
+        let record = Some(self.row_at([schema, relation], ctid).await?);
         Ok(LockTarget { record, ..LockTarget::of_table(LockKind::Row, schema, relation, verb) })
     }
 }

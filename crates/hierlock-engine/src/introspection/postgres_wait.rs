@@ -90,11 +90,11 @@ fn parse_object(text: &str, mode: &str) -> Option<LockTarget> {
     }
     let has = |words: &str| has_any(text, words);
     let is_reversed = has(DATABASE_FIRST);
-    if let Some((before, place, after)) = tuple(text) {
+    if let Some((before, ctid, after)) = tuple(text) {
         let numbers = numbers(if is_reversed { before } else { after });
         let (_, relation) = *(if is_reversed { numbers.get(1) } else { numbers.first() })?;
         // The Japanese message has page and row in the wrong order.
-        let (page, row) = if text.contains('タ') { (place.1, place.0) } else { place };
+        let (page, row) = if text.contains('タ') { (ctid.1, ctid.0) } else { ctid };
         let record = Some(format!("({page},{row})"));
         return Some(LockTarget { record, ..LockTarget::new(LockKind::Row, relation, mode) });
     }
@@ -140,8 +140,8 @@ fn tuple(text: &str) -> Option<(&str, (u64, u64), &str)> {
     text.match_indices('(').find_map(|(at, _)| {
         let (inside, after) = text[at + 1..].split_once(')')?;
         let (page, row) = inside.split_once(',')?;
-        let place = (page.trim().parse().ok()?, row.trim().parse().ok()?);
-        Some((&text[..at], place, after))
+        let ctid = (page.trim().parse().ok()?, row.trim().parse().ok()?);
+        Some((&text[..at], ctid, after))
     })
 }
 
@@ -182,10 +182,10 @@ pub(super) fn parse_context(line: &str) -> Option<RowContext> {
     let (at, relation) = relation?;
     let surroundings = [&line[..at], &line[at + relation.len()..]].concat();
     let (page, row) =
-        tuple(&surroundings).map(|(_, place, _)| place).or_else(|| bare_tuple(&surroundings))?;
+        tuple(&surroundings).map(|(_, ctid, _)| ctid).or_else(|| bare_tuple(&surroundings))?;
     let verb = VERBS.iter().find(|(_, words)| has_any(&surroundings, words));
     let verb = verb.map_or("", |(verb, _)| verb);
-    Some(RowContext { verb, place: format!("({page},{row})"), relation: relation.to_owned() })
+    Some(RowContext { verb, ctid: format!("({page},{row})"), relation: relation.to_owned() })
 }
 
 /// Parses `0,2` without parentheses, as in Korean.

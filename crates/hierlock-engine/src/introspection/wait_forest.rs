@@ -76,9 +76,9 @@ pub fn wait_trees(waits: &[LockWait]) -> Vec<WaitTree> {
         trees.push(forest.tree(kind, &[root]));
     }
     while let Some(cycle) = forest.next_cycle() {
-        let next = |place: usize| Some(cycle[(place + 1) % cycle.len()]);
+        let next = |index: usize| Some(cycle[(index + 1) % cycle.len()]);
         let members: Vec<_> =
-            cycle.iter().enumerate().map(|(place, pid)| (*pid, next(place))).collect();
+            cycle.iter().enumerate().map(|(index, pid)| (*pid, next(index))).collect();
         forest.add_trees(&members);
         trees.push(forest.tree(TreeRoot::Cycle, &cycle));
     }

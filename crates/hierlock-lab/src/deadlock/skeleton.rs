@@ -4,9 +4,9 @@
 use super::statement::{StatementParts, plain_statement};
 use super::tables::{GuessedTable, key_values, quoted_name};
 use super::{driver, locks};
-use crate::lock_history::same_place;
+use crate::engine::{BackendKind, Engine};
+use crate::lock_history::is_same_object;
 use crate::observation::{Answer, Failure, FailureKind, Observation, SessionName, SessionWait};
-use crate::place::{Engine, Place};
 use crate::record::{BlockingLock, Deadlock, Record, StepRecord, WaitEdge, WaitEnd};
 use crate::scenario::Scenario;
 use crate::text::join;
@@ -204,7 +204,7 @@ impl<'a> DeadlockSkeleton<'a> {
         let Some(wanted) = &members[waiter].wanted else {
             return Some(self.same_rows_statement(waiter, member));
         };
-        let is_same = |lock: &DeadlockLock| same_place(&lock.target, &wanted.target);
+        let is_same = |lock: &DeadlockLock| is_same_object(&lock.target, &wanted.target);
         // Without a record in the report it is not known which row is locked.
         let is_known = wanted.target.record.is_some() || wanted.target.kind == LockKind::Table;
         let is_wanted = |lock: &&DeadlockLock| lock.granted && is_known && is_same(lock);
@@ -296,9 +296,9 @@ impl<'a> DeadlockSkeleton<'a> {
     pub fn record(&self) -> Record {
         let title = "a deadlock that the server has reported".to_owned();
         let scenario = Scenario { name: "deadlock".to_owned(), title, ..Scenario::default() };
-        let place = Place { engine: self.engine(), strategy: None };
+        let backend = BackendKind { engine: self.engine(), strategy: None };
         let mut record =
-            Record { server: self.server_name().to_owned(), ..Record::new(&scenario, place) };
+            Record { server: self.server_name().to_owned(), ..Record::new(&scenario, backend) };
         let time = |index: usize| Duration::from_millis(index as u64);
         let last = self.steps.len().saturating_sub(1);
         for (index, step) in self.steps.iter().enumerate() {
@@ -348,7 +348,7 @@ impl<'a> DeadlockSkeleton<'a> {
             let holder = member.waits_for?;
             let wanted = member.wanted.as_ref();
             let is_wanted = |lock: &&DeadlockLock| {
-                wanted.is_some_and(|wanted| same_place(&wanted.target, &lock.target))
+                wanted.is_some_and(|wanted| is_same_object(&wanted.target, &lock.target))
             };
             let blocking = self.dump.members[holder].held.iter().filter(is_wanted);
             let blocking =

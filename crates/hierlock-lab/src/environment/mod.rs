@@ -28,9 +28,9 @@ mod tree_sessions;
 pub(crate) use server::TestServer;
 pub(crate) use tree_database::{TreeDatabases, TreeSpec};
 
+use crate::engine::Engine;
 use crate::lab::Lab;
 use crate::observation::{Answer, Failure, Lock, SessionName, SessionWait};
-use crate::place::Engine;
 use crate::record::Cycle;
 use crate::scenario::{Action, Case};
 use hierlock::Hierlock;
@@ -107,7 +107,7 @@ impl CaseEnvironment {
         if case.sql().next().is_none() {
             return Self::open_tree(lab, &spec, sessions).await;
         }
-        let database = TestDatabase::open(lab.server(case.place.engine)?, case).await?;
+        let database = TestDatabase::open(lab.server(case.backend.engine)?, case).await?;
         let mut tree = None;
         if case.steps.iter().any(|step| matches!(step.action, Action::Lock(..))) {
             match spec.provision(&database.guard).await {
@@ -128,7 +128,7 @@ impl CaseEnvironment {
         spec: &TreeSpec,
         sessions: impl Iterator<Item = &'n SessionName>,
     ) -> LabResult<Self> {
-        let engine = spec.place.engine;
+        let engine = spec.backend.engine;
         if engine.server().is_none() {
             let locks = Hierlock::connect(&tree_url(engine, lab.directory.path())).await;
             let locks = locks.map_err(|error| LabError(error.to_string()))?;
@@ -145,7 +145,7 @@ impl CaseEnvironment {
         match (action, &self.tree, &self.database) {
             (Action::Lock(action, _), Some(tree), _) => tree.begin(session, action),
             (Action::Sql(sql), _, Some(database)) => database.begin(session, sql),
-            // Unreachable: the cases of a place contain only actions that the place supports.
+            // Unreachable: the cases of a backend contain only actions that the backend supports.
             _ => oneshot::channel().1,
         }
     }

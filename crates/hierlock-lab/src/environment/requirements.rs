@@ -39,7 +39,7 @@ impl Requirements {
         let is_postgres = dialect == Dialect::Postgres;
         Self {
             database: is_postgres
-                && (case.place.strategy == Some(Strategy::Advisory)
+                && (case.backend.strategy == Some(Strategy::Advisory)
                     || texts.iter().any(is_database_wide)),
             names: prepares || !is_postgres && texts.iter().any(|words| words.has("get_lock")),
             server: !is_postgres && texts.iter().any(is_server_wide)

@@ -4,7 +4,7 @@
 use super::connection::LabConnection;
 use super::namespace::{Namespace, NamespaceGuard, PREFIX};
 use super::{LabError, LabResult, SET_UP_LIMIT};
-use crate::place::Engine;
+use crate::engine::Engine;
 use hierlock_engine::introspection::{self, Introspection};
 use hierlock_engine::{AddressError, Dialect, ServerAddress, UrlUse};
 use hierlock_engine::{cell, check_parameters, error_message, task_tracker};

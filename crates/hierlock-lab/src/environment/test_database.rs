@@ -17,7 +17,7 @@ use super::requirements::Requirements;
 use super::server::TestServer;
 use super::session::LabSession;
 use super::{CaseLocks, LabError, LabResult, Reply, SET_UP_LIMIT, settings};
-use crate::lock_history::same_place;
+use crate::lock_history::is_same_object;
 use crate::observation::{Failure, FailureKind, LockKind, SessionName, SessionWait};
 use crate::record::Cycle;
 use crate::runner::wait_graph::LastWaits;
@@ -149,7 +149,7 @@ impl TestDatabase {
                 let seen = last_waits.wants(&edge.waiter, &edge.holder);
                 if let (Some(wants), Some(seen)) = (&mut edge.wants, seen)
                     && seen.kind == LockKind::Row
-                    && (wants.kind == LockKind::Transaction || same_place(wants, seen))
+                    && (wants.kind == LockKind::Transaction || is_same_object(wants, seen))
                 {
                     *wants = seen.clone();
                 }

@@ -3,7 +3,7 @@
 use super::connection::LabConnection;
 use super::namespace::NamespaceGuard;
 use super::{LabError, LabResult, TestServer};
-use crate::place::Place;
+use crate::engine::BackendKind;
 use crate::scenario::{Action, Case};
 use hierlock::sql::{Provision, Strategy};
 use hierlock::{Hierarchy, Hierlock, Target};
@@ -17,7 +17,7 @@ const MAX_IDLE_DATABASES: usize = 2;
 
 /// The tree that a case needs.
 pub(crate) struct TreeSpec {
-    pub(crate) place: Place,
+    pub(crate) backend: BackendKind,
     pub(crate) buckets: u32,
     pub(crate) targets: Vec<Target>,
 }
@@ -31,8 +31,8 @@ pub(super) struct TreeDatabase {
     shape: TreeShape,
 }
 
-/// The place and the number of buckets: databases of one shape serve the same cases.
-type TreeShape = (Place, u32);
+/// The backend and the number of buckets: databases of one shape serve the same cases.
+type TreeShape = (BackendKind, u32);
 
 #[derive(Default)]
 pub(crate) struct TreeDatabases(Mutex<HashMap<TreeShape, Vec<TreeDatabase>>>);
@@ -43,10 +43,10 @@ impl TreeDatabases {
         spec: &TreeSpec,
         server: &Arc<TestServer>,
     ) -> LabResult<TreeDatabase> {
-        let idle = self.0.lock().get_mut(&(spec.place, spec.buckets)).and_then(Vec::pop);
+        let idle = self.0.lock().get_mut(&(spec.backend, spec.buckets)).and_then(Vec::pop);
         let Some(mut database) = idle else { return TreeDatabase::create(server, spec).await };
         database.permit = server.occupy(false).await;
-        if spec.place.strategy == Some(Strategy::PerId) {
+        if spec.backend.strategy == Some(Strategy::PerId) {
             spec.add_rows(&spec.url(&database.guard)).await?;
         }
         Ok(database)
@@ -82,10 +82,10 @@ impl TreeDatabase {
     async fn create(server: &Arc<TestServer>, spec: &TreeSpec) -> LabResult<Self> {
         let permit = server.occupy(false).await;
         // Advisory keys belong to the database.
-        let is_database = spec.place.strategy == Some(Strategy::Advisory);
+        let is_database = spec.backend.strategy == Some(Strategy::Advisory);
         let guard = server.create_namespace(is_database).await?;
         let locks = spec.provision(&guard).await?;
-        Ok(Self { guard, permit, locks, shape: (spec.place, spec.buckets) })
+        Ok(Self { guard, permit, locks, shape: (spec.backend, spec.buckets) })
     }
 
     pub(super) async fn remove(self) -> LabResult<()> {
@@ -108,7 +108,7 @@ impl TreeSpec {
             _ => None,
         });
         let targets = targets.flatten().cloned().collect();
-        Self { place: case.place, buckets: case.buckets, targets }
+        Self { backend: case.backend, buckets: case.buckets, targets }
     }
 
     /// Creates the rows of the nodes in a namespace, and connects a client to it.
@@ -120,10 +120,10 @@ impl TreeSpec {
 
     fn url(&self, guard: &NamespaceGuard) -> String {
         let mut url = guard.url();
-        if let Some(strategy) = self.place.strategy {
+        if let Some(strategy) = self.backend.strategy {
             url.query_pairs_mut().append_pair("strategy", strategy.name());
         }
-        if self.place.strategy == Some(Strategy::Striped) {
+        if self.backend.strategy == Some(Strategy::Striped) {
             url.query_pairs_mut().append_pair("buckets", &self.buckets.to_string());
         }
         url.into()
@@ -131,8 +131,8 @@ impl TreeSpec {
 
     /// Creates the rows that the strategy needs and that do not exist yet.
     async fn add_rows(&self, url: &str) -> LabResult<()> {
-        let is_per_id = self.place.strategy == Some(Strategy::PerId);
-        if is_per_id || self.place.strategy == Some(Strategy::Striped) {
+        let is_per_id = self.backend.strategy == Some(Strategy::PerId);
+        if is_per_id || self.backend.strategy == Some(Strategy::Striped) {
             let provision = Provision::connect(url, Hierarchy::default());
             let provision = provision.await.map_err(tree_error)?;
             provision.run(|_| ()).await.map_err(tree_error)?;

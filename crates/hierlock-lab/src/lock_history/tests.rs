@@ -1,9 +1,9 @@
 //! The attribution of locks to statements, for runs made by hand.
 
 use super::*;
-use crate::place::Engine;
+use crate::engine::Engine;
 use crate::record::Record;
-use crate::report::fixtures::{blocked, changed, done, name, place, record, row_of};
+use crate::report::fixtures::{backend, blocked, changed, done, name, record, row_of};
 
 /// Returns the lock for which B waits for A in the last step of a run, while A waits for `other`, if for anything.
 fn blocking_lock(record: &Record, wants: &LockTarget, other: Option<&LockTarget>) -> BlockingLock {
@@ -17,7 +17,7 @@ fn blocking_lock(record: &Record, wants: &LockTarget, other: Option<&LockTarget>
 }
 
 fn empty_record() -> Record {
-    record("test/ledger", "", place(Engine::Mysql))
+    record("test/ledger", "", backend(Engine::Mysql))
 }
 
 /// A had the same row in an earlier transaction, which does not count.

@@ -1,4 +1,4 @@
-//! The exhaustive matrix: every ordered pair of nodes of a tree, one held and the other requested, at every place. The
+//! The exhaustive matrix: every ordered pair of nodes of a tree, one held and the other requested, on every backend. The
 //! outcome is *observed*, and compared with rules that are implemented here a second time.
 //!
 //! ```text
@@ -16,8 +16,8 @@ mod tree;
 pub use report::{MatrixReport, ModePair, PairOutcome};
 pub use tree::TreeSize;
 
+use crate::engine::{BackendKind, Engine};
 use crate::lab::{Lab, RunEvent};
-use crate::place::{Engine, Place};
 use futures_util::{StreamExt, stream};
 use std::time::Instant;
 
@@ -26,13 +26,13 @@ use std::time::Instant;
 pub struct MatrixOptions {
     /// The size of the tree.
     pub tree: TreeSize,
-    /// The places, in the order of the report.
-    pub places: Vec<Place>,
+    /// The backends, in the order of the report.
+    pub backends: Vec<BackendKind>,
     /// The combinations of modes, each with a board of its own.
     pub modes: Vec<ModePair>,
-    /// The number of places that run at the same time. The pairs of one place run one after the other.
+    /// The number of backends that run at the same time. The pairs of one backend run one after the other.
     pub jobs: usize,
-    /// The number of buckets of striped places; by default so many that no two nodes share one.
+    /// The number of buckets of striped backends; by default so many that no two nodes share one.
     pub buckets: Option<u32>,
 }
 
@@ -41,7 +41,7 @@ impl Default for MatrixOptions {
     fn default() -> Self {
         Self {
             tree: TreeSize::default(),
-            places: Place::all([Engine::Memory, Engine::File]),
+            backends: BackendKind::all([Engine::Memory, Engine::File]),
             modes: vec![ModePair::EXCLUSIVE],
             jobs: 4,
             buckets: None,
@@ -60,13 +60,13 @@ pub enum MatrixError {
     /// A tree without nodes, or with too many.
     #[error("a tree of {0} has {nodes} nodes; it may have 1 to {max}", nodes = .0.len(), max = TreeSize::MAX_NODES)]
     TreeSize(TreeSize),
-    /// No place, or no modes.
-    #[error("there is nothing to run: name at least one place and one combination of modes")]
+    /// No backend, or no modes.
+    #[error("there is nothing to run: name at least one backend and one combination of modes")]
     Nothing,
 }
 
 impl Lab {
-    /// Runs every pair at every place of these options, on the servers of this lab. The report contains a place as soon
+    /// Runs every pair on every backend of these options, on the servers of this lab. The report contains a backend as soon
     /// as it has ended or failed; a failure does not stop the others. `on_event` is called for each event as it
     /// happens: each pair is a case.
     ///
@@ -83,7 +83,7 @@ impl Lab {
     /// ```
     ///
     /// # Cancel safety
-    /// If the future is dropped, it cancels its requests and removes its databases; the report contains the places that
+    /// If the future is dropped, it cancels its requests and removes its databases; the report contains the backends that
     /// have ended.
     pub async fn matrix(
         &self,
@@ -92,14 +92,14 @@ impl Lab {
         on_event: impl Fn(RunEvent<'_>) + Sync,
     ) {
         let (started, on_event) = (Instant::now(), &on_event);
-        let planned = options.tree.pairs() * options.modes.len() * options.places.len();
+        let planned = options.tree.pairs() * options.modes.len() * options.backends.len();
         on_event(RunEvent::RunStarted { planned });
-        let runs = stream::iter(&options.places).map(|&place| async move {
-            (place, pairs::run_place(self, place, options, on_event).await)
+        let runs = stream::iter(&options.backends).map(|&backend| async move {
+            (backend, pairs::run_backend(self, backend, options, on_event).await)
         });
         let mut runs = std::pin::pin!(runs.buffer_unordered(options.jobs.max(1)));
-        while let Some((place, boards)) = runs.next().await {
-            report.add(place, boards, options);
+        while let Some((backend, boards)) = runs.next().await {
+            report.add(backend, boards, options);
             report.elapsed = started.elapsed();
         }
         on_event(RunEvent::RunFinished);

@@ -11,10 +11,10 @@ use super::MatrixOptions;
 use super::expected::expected;
 use super::report::{MatrixBoard, MatrixCell, ModePair, PairOutcome};
 use super::tree::TreeNode;
+use crate::engine::BackendKind;
 use crate::environment::{CaseEnvironment, LabError, TreeSpec};
 use crate::lab::{Lab, RunEvent};
 use crate::observation::{LockKind, Observation, SessionName};
-use crate::place::Place;
 use crate::record::{Record, Verdict, WaitEnd};
 use crate::scenario::{
     Action, Case, Expectation, ExpectedOutcome, LockAction, LockRequest, Scenario, ScenarioStep,
@@ -29,17 +29,17 @@ use std::time::Instant;
 /// The smallest number of buckets to try: so few rows are created quickly.
 const MIN_BUCKETS: u32 = 1009;
 
-/// Runs all pairs at one place, one after the other, in one environment.
-pub(super) async fn run_place(
+/// Runs all pairs on one backend, one after the other, in one environment.
+pub(super) async fn run_backend(
     lab: &Lab,
-    place: Place,
+    backend: BackendKind,
     options: &MatrixOptions,
     on_event: &(impl Fn(RunEvent<'_>) + Sync),
 ) -> Result<Vec<MatrixBoard>, LabError> {
     let nodes = options.tree.nodes();
     let targets = targets(&nodes)?;
     let buckets = options.buckets.map_or_else(|| buckets_without_collision(&targets), Ok)?;
-    let spec = TreeSpec { place, buckets, targets };
+    let spec = TreeSpec { backend, buckets, targets };
     let names = [holder(), requester()];
     let mut environment = CaseEnvironment::open_tree(lab, &spec, names.iter()).await?;
     let name = format!("matrix/{}", options.tree);
@@ -50,11 +50,11 @@ pub(super) async fn run_place(
         let mut cells = Vec::with_capacity(options.tree.pairs());
         for (held, held_target) in nodes.iter().zip(&spec.targets) {
             for (requested, requested_target) in nodes.iter().zip(&spec.targets) {
-                let expected = expected(place, held, requested, modes);
+                let expected = expected(backend, held, requested, modes);
                 let case = Case {
                     sessions: names.clone().map(|name| (name, Vec::new())).into(),
                     steps: steps(held_target, requested_target, modes, &expected),
-                    ..Case::new(scenario.clone(), place)
+                    ..Case::new(scenario.clone(), backend)
                 };
                 let record = lab.run_in(&environment, &case, 1, false, on_event).await;
                 on_event(RunEvent::CaseFinished(&record));
@@ -67,7 +67,7 @@ pub(super) async fn run_place(
                 cells.push(MatrixCell { held, requested, expected, seen });
             }
         }
-        boards.push(MatrixBoard { place, modes, cells, elapsed: started.elapsed() });
+        boards.push(MatrixBoard { backend, modes, cells, elapsed: started.elapsed() });
     }
     environment.close(None).await?;
     Ok(boards)
@@ -159,7 +159,7 @@ mod tests {
     use super::super::report::MatrixReport;
     use super::super::tree::TreeSize;
     use super::*;
-    use crate::place::Engine;
+    use crate::engine::Engine;
 
     #[test]
     fn no_two_nodes_share_a_bucket() {
@@ -175,8 +175,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_missing_server_is_named() {
-        let options =
-            MatrixOptions { places: Place::all([Engine::Mysql]), ..MatrixOptions::default() };
+        let options = MatrixOptions {
+            backends: BackendKind::all([Engine::Mysql]),
+            ..MatrixOptions::default()
+        };
         let mut report = MatrixReport::new(&options).unwrap();
         Lab::new().unwrap().matrix(&options, &mut report, |_| ()).await;
         assert_eq!(report.unusable.len(), 3);

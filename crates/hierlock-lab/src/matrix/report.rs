@@ -2,9 +2,9 @@
 
 use super::tree::{TreeNode, TreeSize};
 use super::{MatrixError, MatrixOptions};
+use crate::engine::BackendKind;
 use crate::environment::LabError;
 use crate::group::group_by;
-use crate::place::Place;
 use hierlock::Mode;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -82,10 +82,10 @@ impl fmt::Display for ModePair {
     }
 }
 
-/// All pairs at one place, in one combination of modes.
+/// All pairs on one backend, in one combination of modes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatrixBoard {
-    pub place: Place,
+    pub backend: BackendKind,
     pub modes: ModePair,
     /// Row by row: all requests while the first node is held, then while the second is.
     pub cells: Vec<MatrixCell>,
@@ -100,9 +100,9 @@ impl MatrixBoard {
 
 impl Serialize for MatrixBoard {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let MatrixBoard { place, modes, cells, elapsed } = self;
+        let MatrixBoard { backend, modes, cells, elapsed } = self;
         let mut board = serializer.serialize_struct("MatrixBoard", 6)?;
-        board.serialize_field("place", place)?;
+        board.serialize_field("backend", backend)?;
         board.serialize_field("held", &modes.held.to_string())?;
         board.serialize_field("requested", &modes.requested.to_string())?;
         board.serialize_field("elapsed_ms", &(elapsed.as_millis() as u64))?;
@@ -112,10 +112,10 @@ impl Serialize for MatrixBoard {
     }
 }
 
-/// A place that could not be run to the end.
+/// A backend that could not be run to the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct FailedPlace {
-    pub place: Place,
+pub struct UnusableBackend {
+    pub backend: BackendKind,
     /// The reason, in a sentence.
     pub why: String,
 }
@@ -152,15 +152,15 @@ impl MatrixCounts {
     }
 }
 
-/// The outcomes of all places.
+/// The outcomes of all backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MatrixReport {
     /// The size of the tree.
     pub tree: TreeSize,
-    /// The boards, in the order of the places and modes in the options.
+    /// The boards, in the order of the backends and modes in the options.
     pub boards: Vec<MatrixBoard>,
-    /// The places that could not be run to the end.
-    pub unusable: Vec<FailedPlace>,
+    /// The backends that could not be run to the end.
+    pub unusable: Vec<UnusableBackend>,
     /// The duration of the run.
     pub elapsed: Duration,
 }
@@ -169,46 +169,49 @@ impl MatrixReport {
     /// Returns the report of a run that has not begun.
     ///
     /// # Errors
-    /// The tree has no nodes or too many, or there is no place or no modes.
+    /// The tree has no nodes or too many, or there is no backend or no modes.
     pub fn new(options: &MatrixOptions) -> Result<Self, MatrixError> {
         options.tree.check()?;
-        if options.places.is_empty() || options.modes.is_empty() {
+        if options.backends.is_empty() || options.modes.is_empty() {
             return Err(MatrixError::Nothing);
         }
         let interrupted = "interrupted before all of its pairs were run; this report is partial";
-        let not_done = |place: &Place| FailedPlace { place: *place, why: interrupted.to_owned() };
-        let unusable = options.places.iter().map(not_done).collect();
+        let not_done = |backend: &BackendKind| UnusableBackend {
+            backend: *backend,
+            why: interrupted.to_owned(),
+        };
+        let unusable = options.backends.iter().map(not_done).collect();
         Ok(Self { tree: options.tree, boards: Vec::new(), unusable, elapsed: Duration::ZERO })
     }
 
-    /// Adds the boards of a place, or the error, in the order of the options.
+    /// Adds the boards of a backend, or the error, in the order of the options.
     pub(super) fn add(
         &mut self,
-        place: Place,
+        backend: BackendKind,
         boards: Result<Vec<MatrixBoard>, LabError>,
         options: &MatrixOptions,
     ) {
         match boards {
             Ok(boards) => {
-                self.unusable.retain(|unusable| unusable.place != place);
+                self.unusable.retain(|unusable| unusable.backend != backend);
                 self.boards.extend(boards);
                 self.boards.sort_by_key(|board| {
-                    options.places.iter().position(|place| *place == board.place)
+                    options.backends.iter().position(|backend| *backend == board.backend)
                 });
             }
             Err(LabError(why)) => {
-                let this = self.unusable.iter_mut().filter(|unusable| unusable.place == place);
+                let this = self.unusable.iter_mut().filter(|unusable| unusable.backend == backend);
                 this.for_each(|unusable| unusable.why.clone_from(&why));
             }
         }
     }
 
-    /// Returns whether every pair has the expected outcome at every place.
+    /// Returns whether every pair has the expected outcome on every backend.
     pub fn agrees(&self) -> bool {
         self.unusable.is_empty() && self.counts().disagreements == 0
     }
 
-    /// Returns the number of pairs by outcome, of all places.
+    /// Returns the number of pairs by outcome, of all backends.
     pub fn counts(&self) -> MatrixCounts {
         MatrixCounts::of(self.boards.iter().flat_map(|board| &board.cells))
     }
@@ -240,7 +243,7 @@ impl Serialize for MatrixReport {
 pub(super) mod tests {
     use super::super::expected::expected;
     use super::*;
-    use crate::place::Engine;
+    use crate::engine::Engine;
 
     /// Returns a report in which every outcome is as expected.
     pub(in super::super) fn agreeing_report(
@@ -249,28 +252,30 @@ pub(super) mod tests {
         all_modes: &[ModePair],
     ) -> MatrixReport {
         let tree: TreeSize = tree.parse().unwrap();
-        let (nodes, places) = (tree.nodes(), Place::all(engines.iter().copied()));
+        let (nodes, backends) = (tree.nodes(), BackendKind::all(engines.iter().copied()));
         let mut boards = Vec::new();
-        for (place, modes) in places.iter().flat_map(|p| all_modes.iter().map(move |m| (*p, *m))) {
+        for (backend, modes) in
+            backends.iter().flat_map(|p| all_modes.iter().map(move |m| (*p, *m)))
+        {
             let mut cells = Vec::new();
             for (held, requested) in nodes.iter().flat_map(|a| nodes.iter().map(move |b| (a, b))) {
-                let expected = expected(place, held, requested, modes);
+                let expected = expected(backend, held, requested, modes);
                 let (held, requested, seen) = (held.clone(), requested.clone(), expected.clone());
                 cells.push(MatrixCell { held, requested, expected, seen });
             }
             let elapsed = Duration::from_millis(1234);
-            boards.push(MatrixBoard { place, modes, cells, elapsed });
+            boards.push(MatrixBoard { backend, modes, cells, elapsed });
         }
         MatrixReport { tree, boards, unusable: Vec::new(), elapsed: Duration::from_millis(5678) }
     }
 
-    pub(in super::super) fn report_of_all_places() -> MatrixReport {
+    pub(in super::super) fn report_of_all_backends() -> MatrixReport {
         agreeing_report("2x2x2", &Engine::ALL, &[ModePair::EXCLUSIVE])
     }
 
     #[test]
     fn equal_boards_are_one_group() {
-        let mut report = report_of_all_places();
+        let mut report = report_of_all_backends();
         assert_eq!(report.boards.len(), 12);
         assert_eq!(report.distinct_boards().len(), 1);
         report.boards[3].cells[5].seen = PairOutcome::Granted;
@@ -283,7 +288,7 @@ pub(super) mod tests {
         let report = agreeing_report("2x2x2", &Engine::ALL, &ModePair::all());
         let mut modes: Vec<ModePair> =
             report.distinct_boards().iter().map(|group| group[0].modes).collect();
-        assert!(modes.len() > 9, "no place lacks a mode");
+        assert!(modes.len() > 9, "no backend lacks a mode");
         modes.dedup();
         assert_eq!(modes, ModePair::all());
     }
@@ -291,7 +296,7 @@ pub(super) mod tests {
     /// Every change of an expected or an observed outcome is reported.
     #[test]
     fn every_changed_outcome_is_a_disagreement() {
-        let report = report_of_all_places();
+        let report = report_of_all_backends();
         assert!(report.agrees());
         for index in 0..report.boards[0].cells.len() {
             let mut changed = report.clone();
@@ -318,9 +323,9 @@ pub(super) mod tests {
 
     #[test]
     fn a_report_with_a_failed_place_does_not_agree() {
-        let mut report = report_of_all_places();
-        let place = report.boards[0].place;
-        report.unusable.push(FailedPlace { place, why: "there is no server".into() });
+        let mut report = report_of_all_backends();
+        let backend = report.boards[0].backend;
+        report.unusable.push(UnusableBackend { backend, why: "there is no server".into() });
         assert!(!report.agrees());
     }
 
@@ -335,7 +340,7 @@ pub(super) mod tests {
             "counts": { "pairs": 1, "blocked": 1, "granted": 0, "odd": 0, "disagreements": 0 },
             "elapsed_ms": 5678,
             "boards": [{
-                "place": "memory",
+                "backend": "memory",
                 "held": "exclusive",
                 "requested": "exclusive",
                 "elapsed_ms": 1234,

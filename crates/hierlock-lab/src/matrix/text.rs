@@ -25,7 +25,7 @@ const UNEXPECTED_GRANT: &str = "!g";
 const NEITHER: &str = "!?";
 
 impl MatrixReport {
-    /// Returns the matrix for a terminal. Equal boards are shown once, with all their places.
+    /// Returns the matrix for a terminal. Equal boards are shown once, with all their backends.
     pub fn text(&self, colour: bool) -> String {
         let mut out = TerminalText { colour, ..TerminalText::default() };
         let (tree, nodes) = (self.tree, self.tree.nodes());
@@ -38,7 +38,7 @@ impl MatrixReport {
         out.line("");
         legend(&mut out, self);
         out.line("");
-        places(&mut out, self);
+        backends(&mut out, self);
         summary(&mut out, self);
         out.text
     }
@@ -48,10 +48,10 @@ fn board(out: &mut TerminalText, group: &[&MatrixBoard], nodes: &[TreeNode]) {
     let board = group[0];
     out.push_styled(BOLD, board.modes);
     if group.len() == 1 {
-        out.line(format!(", on {}", board.place));
+        out.line(format!(", on {}", board.backend));
     } else {
-        out.line(format!(", the same on {} places:", group.len()));
-        place_list(out, group);
+        out.line(format!(", the same on {} backends:", group.len()));
+        backend_list(out, group);
     }
     out.line("");
     header(out, nodes);
@@ -78,16 +78,16 @@ fn board(out: &mut TerminalText, group: &[&MatrixBoard], nodes: &[TreeNode]) {
     disagreements(out, board);
 }
 
-fn place_list(out: &mut TerminalText, group: &[&MatrixBoard]) {
+fn backend_list(out: &mut TerminalText, group: &[&MatrixBoard]) {
     let mut line = String::new();
-    for place in group.iter().map(|board| board.place.to_string()) {
+    for backend in group.iter().map(|board| board.backend.to_string()) {
         if line.is_empty() {
-            line = place;
-        } else if line.chars().count() + place.chars().count() + 3 > MAX_LIST_WIDTH {
+            line = backend;
+        } else if line.chars().count() + backend.chars().count() + 3 > MAX_LIST_WIDTH {
             out.line(format!("  {line}"));
-            line = place;
+            line = backend;
         } else {
-            line += &format!(" · {place}");
+            line += &format!(" · {backend}");
         }
     }
     out.line(format!("  {line}"));
@@ -169,15 +169,15 @@ fn legend(out: &mut TerminalText, report: &MatrixReport) {
     }
 }
 
-fn places(out: &mut TerminalText, report: &MatrixReport) {
+fn backends(out: &mut TerminalText, report: &MatrixReport) {
     let has_modes = report.boards.iter().any(|board| board.modes != report.boards[0].modes);
     let name = |board: &MatrixBoard| {
         let modes = if has_modes { format!(", {}", board.modes) } else { String::new() };
-        format!("{}{modes}", board.place)
+        format!("{}{modes}", board.backend)
     };
     let widest = report.boards.iter().map(|board| name(board).chars().count()).max();
-    let width = widest.unwrap_or(0).max(5);
-    out.push_styled(DIM, format!("  {:width$}  blocked  granted  disagree      time", "place"));
+    let width = widest.unwrap_or(0).max("backend".len());
+    out.push_styled(DIM, format!("  {:width$}  blocked  granted  disagree      time", "backend"));
     out.line("");
     for board in &report.boards {
         let MatrixCounts { blocked, granted, disagreements, .. } = board.counts();
@@ -187,7 +187,7 @@ fn places(out: &mut TerminalText, report: &MatrixReport) {
         out.line(format!("  {:>8}", duration(board.elapsed)));
     }
     for unusable in &report.unusable {
-        out.push(format!("  {:width$}  ", unusable.place));
+        out.push(format!("  {:width$}  ", unusable.backend));
         out.push_styled(FAILURE, "not run");
         out.line(format!(": {}", unusable.why));
     }
@@ -207,23 +207,23 @@ fn summary(out: &mut TerminalText, report: &MatrixReport) {
     };
     out.push_styled(if report.agrees() { SUCCESS } else { FAILURE }, disagreements);
     if !report.unusable.is_empty() {
-        let places = count(report.unusable.len(), "place");
-        out.push_styled(FAILURE, format!(", {places} not run"));
+        let backends = count(report.unusable.len(), "backend");
+        out.push_styled(FAILURE, format!(", {backends} not run"));
     }
     out.line(format!(", in {}", duration(report.elapsed)));
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::{agreeing_report, report_of_all_places};
-    use super::super::report::{FailedPlace, ModePair};
+    use super::super::report::tests::{agreeing_report, report_of_all_backends};
+    use super::super::report::{ModePair, UnusableBackend};
     use super::*;
-    use crate::place::Engine;
+    use crate::engine::Engine;
     use hierlock::Mode;
 
     #[test]
     fn equal_halves_are_shown_as_a_triangle() {
-        insta::assert_snapshot!(report_of_all_places().text(false));
+        insta::assert_snapshot!(report_of_all_backends().text(false));
     }
 
     #[test]
@@ -233,13 +233,13 @@ mod tests {
         insta::assert_snapshot!(report.text(false));
     }
 
-    /// A report with a disagreement of each kind, and with two places of which one could not be run.
+    /// A report with a disagreement of each kind, and with two backends of which one could not be run.
     fn disagreeing_report() -> MatrixReport {
         let engines = [Engine::Memory, Engine::File];
         let mut report = agreeing_report("1x1x2", &engines, &[ModePair::EXCLUSIVE]);
         let file = report.boards.pop().unwrap();
         let why = "there is no such directory".into();
-        report.unusable.push(FailedPlace { place: file.place, why });
+        report.unusable.push(UnusableBackend { backend: file.backend, why });
         let cells = &mut report.boards[0].cells;
         cells[1].seen = PairOutcome::Granted;
         cells[4].seen = PairOutcome::Blocked { at: "u1/a1".into() };

@@ -3,9 +3,9 @@
 use super::display::one_line;
 use super::grouping::{Rounds, by_case};
 use super::{ScenarioSummary, json};
+use crate::engine::Engine;
 use crate::group::{distinct, group_by};
 use crate::observation::{FailureKind, Observation};
-use crate::place::Engine;
 use crate::record::{Interruption, Record, Report, StepRecord, Verdict};
 use crate::scenario::ISOLATION_LEVELS;
 use crate::text::join;
@@ -103,7 +103,7 @@ impl AnomalyTable {
         let rows = group_by(&cases, |case| (anomaly(case[0].1, scenarios), &case[0].1.scenario));
         let rows = rows.into_iter().map(|((anomaly, scenario), cases)| {
             let cell = |wanted: &AnomalyColumn| {
-                // Several places of one engine (strategies) share a column; the first that disagrees counts.
+                // Several backends of one engine (strategies) share a column; the first that disagrees counts.
                 let cells = cases.iter().filter(|case| column(case) == *wanted);
                 cells.map(|case| AnomalyCell::new(case)).min_by_key(|cell| cell.agrees)
             };
@@ -195,7 +195,7 @@ fn column(case: &Rounds<'_>) -> AnomalyColumn {
     let record = case[0].1;
     let isolation = record.variant.iter().find(|(axis, _)| axis == ISOLATION);
     AnomalyColumn {
-        engine: record.place.engine,
+        engine: record.backend.engine,
         isolation: isolation.map_or(DEFAULT_LEVEL, |(_, level)| level).to_owned(),
     }
 }

@@ -85,7 +85,7 @@ pub(crate) fn paragraphs(text: &str) -> Vec<String> {
 
 /// Returns `deadlock/cycle [read committed] on mysql striped, round 2`; the round only from the second on.
 pub(crate) fn run_name(record: &Record) -> String {
-    let name = format!("{} on {}", one_line(&record.case_name()), record.place);
+    let name = format!("{} on {}", one_line(&record.case_name()), record.backend);
     list([name, round(record)])
 }
 

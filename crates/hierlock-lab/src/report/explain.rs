@@ -95,7 +95,7 @@ fn statement(step: &StepRecord) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::Engine;
+    use crate::engine::Engine;
     use crate::report::fixtures;
 
     /// The failure this prevents: of an unresolved cycle, the facts that are not known were not named.

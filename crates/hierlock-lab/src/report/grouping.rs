@@ -1,9 +1,9 @@
-//! Records grouped as reports show them: by scenario, then by place, then by case. Also [`Tally`].
+//! Records grouped as reports show them: by scenario, then by backend, then by case. Also [`Tally`].
 
 use super::ScenarioSummary;
+use crate::engine::{BackendKind, Engine};
 use crate::group::{distinct, group_by};
 use crate::observation::SessionName;
-use crate::place::{Engine, Place};
 use crate::record::{MissingEngine, Record, Report, Verdict};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -58,12 +58,12 @@ impl<'a> ScenarioGroup<'a> {
         self.records.iter().all(|(_, record)| record.agrees())
     }
 
-    pub(crate) fn places(&self) -> Vec<Place> {
-        distinct(self.records.iter().map(|(_, record)| record.place))
+    pub(crate) fn backends(&self) -> Vec<BackendKind> {
+        distinct(self.records.iter().map(|(_, record)| record.backend))
     }
 
-    pub(crate) fn cases_at(&self, place: &Place) -> Vec<Rounds<'a>> {
-        by_case(self.records.iter().copied().filter(|(_, record)| record.place == *place))
+    pub(crate) fn cases_at(&self, backend: &BackendKind) -> Vec<Rounds<'a>> {
+        by_case(self.records.iter().copied().filter(|(_, record)| record.backend == *backend))
     }
 }
 
@@ -72,7 +72,8 @@ pub(crate) type Rounds<'a> = Vec<IndexedRecord<'a>>;
 
 /// Returns the rounds of each case, in the order of their first round.
 pub(crate) fn by_case<'a>(records: impl Iterator<Item = IndexedRecord<'a>>) -> Vec<Rounds<'a>> {
-    let case = |(_, record): &IndexedRecord<'a>| (&record.scenario, record.place, &record.variant);
+    let case =
+        |(_, record): &IndexedRecord<'a>| (&record.scenario, record.backend, &record.variant);
     group_by(records, case).into_iter().map(|(_, rounds)| rounds).collect()
 }
 
@@ -84,7 +85,7 @@ pub(crate) fn sessions(record: &Record) -> Vec<&SessionName> {
 /// Returns the engines of a report, including the missing ones, in the order of [`Engine::ALL`].
 pub(crate) fn engines(report: &Report) -> Vec<Engine> {
     let is_in_report = |engine: &Engine| {
-        report.records.iter().any(|record| record.place.engine == *engine)
+        report.records.iter().any(|record| record.backend.engine == *engine)
             || report.missing.iter().any(|missing| missing.engine == *engine)
     };
     Engine::ALL.into_iter().filter(is_in_report).collect()

@@ -2,7 +2,7 @@
 
 use super::ScenarioSummary;
 use super::grouping::Tally;
-use crate::place::Engine;
+use crate::engine::Engine;
 use crate::record::{Interruption, MissingEngine, Record, Report};
 use serde::Serialize;
 
@@ -39,7 +39,7 @@ impl Report {
     ///   "records": [ {
     ///     "case": "deadlock/cycle [read committed]", "agrees": bool,
     ///     "engine": "mysql", "strategy": "striped" or null,
-    ///     "scenario", "file", "title", "place", "server", "variant": { axis: value }, "round": number,
+    ///     "scenario", "file", "title", "backend", "server", "variant": { axis: value }, "round": number,
     ///     "took_ms", "verdict": { "is": "agrees" | "disagrees" | "failed", "step", "why" },
     ///     "anomaly": bool or null, "notes": [ "a sentence" ],
     ///     "steps": [ { "line", "session", "text", "began_ms", "seen", "seen_ms",
@@ -63,8 +63,8 @@ impl Report {
         let records = self.records.iter().map(|record| RecordDocument {
             case: record.case_name(),
             agrees: record.agrees(),
-            engine: record.place.engine,
-            strategy: record.place.strategy.map(|strategy| strategy.to_string()),
+            engine: record.backend.engine,
+            strategy: record.backend.strategy.map(|strategy| strategy.to_string()),
             record,
         });
         pretty(&ReportDocument {

@@ -1,4 +1,4 @@
-//! The report as JUnit XML, for CI: a suite for every scenario, a test for every case and place.
+//! The report as JUnit XML, for CI: a suite for every scenario, a test for every case and backend.
 
 use super::ScenarioSummary;
 use super::display::{self, one_line, printable};
@@ -49,7 +49,7 @@ fn run(record: &Record) -> TestCase {
         Verdict::Disagrees { why, .. } => failure(record, NonSuccessKind::Failure, why),
         Verdict::Failed { why } => failure(record, NonSuccessKind::Error, why),
     };
-    let mut name = record.place.to_string();
+    let mut name = record.backend.to_string();
     if !record.variant.is_empty() {
         name += &format!(" [{}]", display::variant(record));
     }

@@ -94,8 +94,8 @@ fn escape(text: &str, max: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::place::Engine;
-    use crate::report::fixtures::{cycle, injection, place, readers, ring};
+    use crate::engine::Engine;
+    use crate::report::fixtures::{backend, cycle, injection, readers, ring};
 
     #[test]
     fn a_deadlock_shows_the_wait_and_the_victim() {
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn every_activation_is_deactivated() {
-        let text = readers(place(Engine::Memory), 1).mermaid();
+        let text = readers(backend(Engine::Memory), 1).mermaid();
         assert_eq!(text.matches(" activate ").count(), text.matches("deactivate ").count());
     }
 }

@@ -41,7 +41,7 @@ pub use text::TextStyle;
 pub(crate) use display::{duration, printable, wrap};
 pub(crate) use terminal::{BOLD, DIM, FAILURE, SUCCESS, TerminalText};
 
-use crate::place::Engine;
+use crate::engine::Engine;
 use crate::scenario::Scenario;
 use serde::Serialize;
 

@@ -1,9 +1,9 @@
 //! Every report is well formed, for any text from files and servers and for any index.
 
-use super::fixtures::{self, blocked, place, rows};
+use super::fixtures::{self, backend, blocked, rows};
 use super::{AnomalyTable, RoundComparison, ScenarioSummary, TextStyle};
+use crate::engine::Engine;
 use crate::observation::{FailureKind, LockKind, LockTarget};
-use crate::place::Engine;
 use crate::record::{Record, Report};
 use proptest::prelude::*;
 
@@ -30,7 +30,7 @@ fn record() -> impl Strategy<Value = Record> {
             record: Some(texts[2].clone()),
             ..LockTarget::new(LockKind::Gap, &texts[0], &texts[3])
         };
-        let mut record = fixtures::record(t(4), t(5), place(Engine::Mysql))
+        let mut record = fixtures::record(t(4), t(5), backend(Engine::Mysql))
             .variant(t(6), t(7))
             .step("A", t(8), rows(&[&[t(9), t(10)], &[]]))
             .step("Batch", &format!("x{}", t(11)), blocked("Batch", &["A"], Some(object.clone())))

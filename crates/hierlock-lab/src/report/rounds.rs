@@ -146,8 +146,8 @@ fn comparable_text(observation: &Observation) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::Engine;
-    use crate::report::fixtures::{cycle, dirty_read, place, readers};
+    use crate::engine::Engine;
+    use crate::report::fixtures::{backend, cycle, dirty_read, readers};
     use std::time::Duration;
 
     fn compare(records: Vec<Record>) -> RoundComparison {
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn varying_victims_and_wake_ups_are_reported() {
         let mut records: Vec<Record> =
-            (1..=5).map(|round| readers(place(Engine::Memory), round)).collect();
+            (1..=5).map(|round| readers(backend(Engine::Memory), round)).collect();
         for (round, victim) in (1..).zip(["A", "A", "B"]) {
             records.push(Record { round, ..cycle(Engine::Mysql, victim) });
         }

@@ -1,4 +1,4 @@
-//! The report for a terminal: a line for every scenario and place, transcripts of disagreements, and a summary.
+//! The report for a terminal: a line for every scenario and backend, transcripts of disagreements, and a summary.
 
 use super::display::{self, duration, one_line, wrap};
 use super::grouping::{Rounds, ScenarioGroup, Tally, by_scenario, sessions};
@@ -51,8 +51,9 @@ impl Report {
     pub fn text(&self, scenarios: &[ScenarioSummary], style: TextStyle) -> String {
         let mut writer = TextReporter::new(style);
         let groups = by_scenario(self, scenarios);
-        let places = groups.iter().flat_map(|group| group.places()).map(|p| p.to_string().len());
-        let place_width = places.max().unwrap_or(0).max(8);
+        let backends =
+            groups.iter().flat_map(|group| group.backends()).map(|p| p.to_string().len());
+        let backend_width = backends.max().unwrap_or(0).max(8);
         let is_short = !style.verbose && groups.len() > MAX_DETAILED;
         let topics = group_by(&groups, |group| topic(group.name));
         let by_topic = is_short && style.by_topic && topics.len() > 1;
@@ -64,7 +65,7 @@ impl Report {
                 writer.short_line(name, name_width, groups, by_topic);
             }
             for group in groups.iter().filter(|group| !is_short || !group.agrees()) {
-                writer.scenario(group, place_width);
+                writer.scenario(group, backend_width);
             }
         }
         for (_, record) in groups.iter().flat_map(|group| &group.records) {
@@ -124,19 +125,19 @@ impl TextReporter {
         self.out.styled(style, display::check_mark(agrees))
     }
 
-    fn scenario(&mut self, group: &ScenarioGroup<'_>, place_width: usize) {
+    fn scenario(&mut self, group: &ScenarioGroup<'_>, backend_width: usize) {
         let name = one_line(group.name);
         let lead = format!("{}  ", self.out.styled(BOLD, &name));
         self.paragraph(&lead, name.width() + 2, group.title);
-        for place in group.places() {
-            let cases = group.cases_at(&place);
+        for backend in group.backends() {
+            let cases = group.cases_at(&backend);
             let agrees = cases.iter().flatten().all(|(_, record)| record.agrees());
-            let lead = format!("  {} {place:place_width$}  ", self.check_mark(agrees));
-            self.paragraph(&lead, place_width + 6, &place_summary(&cases));
+            let lead = format!("  {} {backend:backend_width$}  ", self.check_mark(agrees));
+            self.paragraph(&lead, backend_width + 6, &backend_summary(&cases));
         }
         for missing in &group.missing {
             let mark = self.out.styled(DIM, "–");
-            self.out.line(format!("  {mark} {:place_width$}  is missing", missing.engine));
+            self.out.line(format!("  {mark} {:backend_width$}  is missing", missing.engine));
         }
     }
 
@@ -148,8 +149,8 @@ impl TextReporter {
         groups: &[&ScenarioGroup<'_>],
         is_topic: bool,
     ) {
-        let places = groups.iter().flat_map(|group| group.places());
-        let engines = distinct(places.map(|place| place.engine.name()));
+        let backends = groups.iter().flat_map(|group| group.backends());
+        let engines = distinct(backends.map(|backend| backend.engine.name()));
         if engines.is_empty() {
             return;
         }
@@ -170,8 +171,8 @@ impl TextReporter {
 
     fn notes<'a>(&mut self, records: impl Iterator<Item = &'a Record>) {
         let notes = distinct(records.flat_map(|record| {
-            let Record { scenario, place, notes, .. } = record;
-            notes.iter().map(move |note| format!("{scenario} ({place}): {note}"))
+            let Record { scenario, backend, notes, .. } = record;
+            notes.iter().map(move |note| format!("{scenario} ({backend}): {note}"))
         }));
         if !notes.is_empty() {
             self.out.line("");
@@ -296,7 +297,7 @@ impl TextReporter {
     }
 }
 
-fn place_summary(cases: &[Rounds<'_>]) -> String {
+fn backend_summary(cases: &[Rounds<'_>]) -> String {
     let took = cases.iter().flatten().map(|(_, record)| record.took).sum();
     let rounds = cases.iter().map(Vec::len).max().unwrap_or(1);
     let text = display::list([
@@ -323,7 +324,7 @@ fn place_summary(cases: &[Rounds<'_>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::Engine;
+    use crate::engine::Engine;
     use crate::report::fixtures::{self, cycle, cycle_disagrees};
 
     const STYLE: TextStyle =

@@ -145,7 +145,7 @@ fn towards(a: Point, b: Point, by: f64) -> Point {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::Engine;
+    use crate::engine::Engine;
     use crate::report::fixtures::{cycle, ring};
     use crate::report::grouping::sessions;
 

@@ -1,12 +1,12 @@
-//! One variant of a scenario at one place: the unit that the runner runs.
+//! One variant of a scenario on one backend: the unit that the runner runs.
 
 use super::expectation::{Expectation, ExpectedOutcome, SessionSelector};
 use super::file::{Axis, GuardedValue, Scenario, StepTemplate};
 use super::lock_action::LockAction;
 use super::settings::SettingValue;
 use super::template::Variant;
+use crate::engine::{BackendKind, Engine};
 use crate::observation::SessionName;
-use crate::place::{Engine, Place};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const DEFAULT_BUCKETS: u32 = 1009;
 /// The largest number of cases of a file; more are an error in the file.
 pub(super) const MAX_CASES: usize = 5_000;
 
-/// One variant of a scenario, at one place.
+/// One variant of a scenario, on one backend.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// The scenario.
@@ -28,7 +28,7 @@ pub struct Case {
     /// The value of each axis.
     pub variant: Vec<(String, String)>,
     /// The engine, and the strategy for scenarios that lock nodes on a server.
-    pub place: Place,
+    pub backend: BackendKind,
     /// The limit for a step that neither ends nor is seen to wait.
     pub limit: Duration,
     /// The bucket count of a level.
@@ -90,34 +90,34 @@ pub enum Action {
 }
 
 impl Scenario {
-    /// Returns every variant at every place, in the order of the axes, then of the places.
+    /// Returns every variant on every backend, in the order of the axes, then of the backends.
     pub fn cases(self: &Arc<Self>) -> Vec<Case> {
-        let places = self.places();
+        let backends = self.backends();
         let mut cases = Vec::new();
         for (index, variant) in variants(&self.axes).into_iter().enumerate() {
-            cases.extend(places.iter().map(|place| self.case(index, &variant, *place)));
+            cases.extend(backends.iter().map(|backend| self.case(index, &variant, *backend)));
         }
         cases
     }
 
-    pub(crate) fn places(&self) -> Vec<Place> {
+    pub(crate) fn backends(&self) -> Vec<BackendKind> {
         let engines: &[Engine] = match &self.engines {
             Some(engines) => engines,
             None if self.has_sql() => &Engine::SERVERS,
             None => &Engine::ALL,
         };
-        engines.iter().flat_map(|engine| self.places_on(*engine)).collect()
+        engines.iter().flat_map(|engine| self.backends_on(*engine)).collect()
     }
 
-    fn places_on(&self, engine: Engine) -> Vec<Place> {
+    fn backends_on(&self, engine: Engine) -> Vec<BackendKind> {
         if !self.steps.iter().any(|step| step.is_lock() && step.guard.allows(engine)) {
-            return vec![Place { engine, strategy: None }];
+            return vec![BackendKind { engine, strategy: None }];
         }
-        let mut places = Place::all([engine]);
+        let mut backends = BackendKind::all([engine]);
         if let Some(wanted) = &self.strategies {
-            places.retain(|place| place.strategy.is_none_or(|own| wanted.contains(&own)));
+            backends.retain(|backend| backend.strategy.is_none_or(|own| wanted.contains(&own)));
         }
-        places
+        backends
     }
 
     pub(crate) fn has_sql(&self) -> bool {
@@ -126,8 +126,8 @@ impl Scenario {
             || self.steps.iter().any(StepTemplate::is_sql)
     }
 
-    fn case(self: &Arc<Self>, index: usize, variant: &Variant, place: Place) -> Case {
-        let mut case = Case { variant: variant.clone(), ..Case::new(self.clone(), place) };
+    fn case(self: &Arc<Self>, index: usize, variant: &Variant, backend: BackendKind) -> Case {
+        let mut case = Case { variant: variant.clone(), ..Case::new(self.clone(), backend) };
         case.setup = case.statements(&self.setup, index);
         case.teardown = case.statements(&self.teardown, index);
         let steps = self.steps.iter().filter(|step| step.guard.fits(&case));
@@ -138,13 +138,13 @@ impl Scenario {
 }
 
 impl Case {
-    pub(crate) fn new(scenario: Arc<Scenario>, place: Place) -> Self {
+    pub(crate) fn new(scenario: Arc<Scenario>, backend: BackendKind) -> Self {
         Case {
             limit: scenario.limit.unwrap_or(DEFAULT_LIMIT),
             buckets: scenario.buckets.unwrap_or(DEFAULT_BUCKETS),
             scenario,
             variant: Vec::new(),
-            place,
+            backend,
             setup: Vec::new(),
             teardown: Vec::new(),
             sessions: BTreeMap::new(),

@@ -37,7 +37,7 @@ struct Checker<'c, 't> {
 impl<'c> Checker<'c, '_> {
     /// `memory:` and `file:` have locks, but no SQL and no settings.
     fn check_server(&mut self, case: &Case) {
-        let engine = case.place.engine;
+        let engine = case.backend.engine;
         if engine.server().is_some() {
             return;
         }
@@ -64,20 +64,20 @@ impl<'c> Checker<'c, '_> {
     /// A look needs an earlier step of its session, and `victim` needs a deadlock.
     fn check_order(&mut self, case: &Case) {
         let (mut acted, mut candidates) = (Vec::new(), 0);
-        let place_text = self.place_text(case);
+        let backend_text = self.backend_text(case);
         for step in &case.steps {
             let message = match &step.session {
                 SessionSelector::Session(name) => {
                     let is_first = !acted.contains(&name);
                     acted.push(name);
-                    let before = format!("{name} has done nothing before this{place_text}");
+                    let before = format!("{name} has done nothing before this{backend_text}");
                     (step.action == Action::Look && is_first)
                         .then(|| format!("{before}, so there is nothing to look at"))
                 }
                 SessionSelector::Victim if candidates > 0 => None,
                 SessionSelector::Survivor if candidates == 2 => None,
                 session => Some(format!(
-                    "there is no deadlock before this{place_text} of which `{session}` could be one; it is \
+                    "there is no deadlock before this{backend_text} of which `{session}` could be one; it is \
                      expected with ` = deadlock, A or B`"
                 )),
             };
@@ -94,13 +94,13 @@ impl<'c> Checker<'c, '_> {
         }
     }
 
-    /// Returns the place in parentheses, if the file differs between places.
-    fn place_text(&self, case: &Case) -> String {
+    /// Returns the backend in parentheses, if the file differs between backends.
+    fn backend_text(&self, case: &Case) -> String {
         let differs = self.scenario.steps.iter().any(|step| {
             let is_guarded = step.expectations.iter().any(|expect| !expect.guard.is_always());
             is_guarded || step.table.is_some() || !step.guard.is_always()
         });
-        if differs { format!(" ({})", case.place) } else { String::new() }
+        if differs { format!(" ({})", case.backend) } else { String::new() }
     }
 
     /// A session in an expectation must have steps, and must not wait for itself.
@@ -203,9 +203,9 @@ impl<'c> Checker<'c, '_> {
             }
             _ => {}
         }
-        let places = scenario.places();
+        let backends = scenario.backends();
         for engine in scenario.engines.iter().flatten() {
-            if !places.iter().any(|place| place.engine == *engine) {
+            if !backends.iter().any(|backend| backend.engine == *engine) {
                 let names = listed(engine.strategies(), "and");
                 let message = format!("{engine} has none of these strategies; it has {names}");
                 self.report_header("strategies", message);
@@ -213,7 +213,7 @@ impl<'c> Checker<'c, '_> {
         }
         if scenario.engines.as_ref().is_some_and(Vec::is_empty) {
             self.report_header("engines", "there is no engine");
-        } else if scenario.engines.is_none() && places.is_empty() {
+        } else if scenario.engines.is_none() && backends.is_empty() {
             self.report_header("strategies", "no engine has one of these strategies");
         }
     }

@@ -6,8 +6,8 @@ use super::expectation::{Expectation, SessionSelector};
 use super::guard::{CaseGuard, Dimension};
 use super::settings::SettingValue;
 use super::template::{Template, TemplateValue};
+use crate::engine::Engine;
 use crate::observation::SessionName;
-use crate::place::Engine;
 use hierlock::sql::Strategy;
 use std::time::Duration;
 

@@ -6,8 +6,8 @@ use super::expectation::quoted;
 use super::file::Axis;
 use super::reader::Reader;
 use super::source_line::SourceSpan;
+use crate::engine::Engine;
 use crate::group::{distinct, group_by};
-use crate::place::Engine;
 use crate::text::{join, listed};
 use hierlock::sql::Strategy;
 use std::fmt;
@@ -32,8 +32,8 @@ impl Dimension {
     /// Returns the value of a case; `None` if the case has no strategy.
     pub(crate) fn value<'c>(&self, case: &'c Case) -> Option<&'c str> {
         match self {
-            Self::Engine => Some(case.place.engine.name()),
-            Self::Strategy => case.place.strategy.map(Strategy::name),
+            Self::Engine => Some(case.backend.engine.name()),
+            Self::Strategy => case.backend.strategy.map(Strategy::name),
             Self::Axis(axis) => {
                 case.variant.iter().find(|(name, _)| name == axis).map(|(_, value)| value.as_str())
             }

@@ -35,7 +35,7 @@ B> execute n
     for record in records {
         // The prepared statement also distinguishes an empty result from none.
         let Observation::Done(answer) = &record.steps.last().unwrap().seen else { panic!() };
-        assert_eq!(answer.rows, Some(Vec::new()), "{}", record.place);
+        assert_eq!(answer.rows, Some(Vec::new()), "{}", record.backend);
     }
 }
 

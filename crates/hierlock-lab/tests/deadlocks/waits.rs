@@ -18,7 +18,7 @@ pub(super) async fn run_everywhere(text: &str) -> Vec<Record> {
     for engine in Engine::SERVERS {
         let Some((lab, _turn)) = lab(engine).await else { continue };
         let mut cases = scenario.cases();
-        cases.retain(|case| case.place.engine == engine);
+        cases.retain(|case| case.backend.engine == engine);
         records.extend(run(&lab, &cases).await);
     }
     records
@@ -28,7 +28,7 @@ pub(super) async fn run_everywhere(text: &str) -> Vec<Record> {
 pub(super) async fn agree(text: &str) -> Vec<Record> {
     let records = run_everywhere(text).await;
     for record in &records {
-        assert!(record.agrees(), "{} on {}: {record:#?}", record.title, record.place);
+        assert!(record.agrees(), "{} on {}: {record:#?}", record.title, record.backend);
     }
     records
 }
@@ -50,8 +50,8 @@ async fn targets_agree(transcript: &str, innodb: &[&str], postgres: &[&str]) -> 
             Observation::Blocked(wait) => Some(wait.target.as_ref().unwrap().to_string()),
             _ => None,
         });
-        let expected = if record.place.engine == Engine::Postgres { postgres } else { innodb };
-        assert_eq!(targets.collect::<Vec<_>>(), expected, "{}", record.place);
+        let expected = if record.backend.engine == Engine::Postgres { postgres } else { innodb };
+        assert_eq!(targets.collect::<Vec<_>>(), expected, "{}", record.backend);
     }
     records
 }

@@ -14,7 +14,7 @@ fn name(text: &str) -> SessionName {
 
 /// Returns the case with a query for the process id of each session, and queries of the witness after each step.
 pub(crate) fn with_witness(mut case: Case) -> Case {
-    let engine = case.place.engine;
+    let engine = case.backend.engine;
     let query = |line, session: &str, sql: &str| {
         ScenarioStep::new(line, name(session), Action::Sql(sql.to_owned()))
     };
@@ -77,7 +77,7 @@ impl<'a> WitnessRecord<'a> {
     pub(crate) fn answers_before(&self, closing: usize) -> Vec<(usize, Vec<Vec<String>>)> {
         let is_lock_query = |step: &&StepRecord| {
             step.session.as_str() == WITNESS
-                && (self.record.place.engine == Engine::Mariadb || !step.text.starts_with("show"))
+                && (self.record.backend.engine == Engine::Mariadb || !step.text.starts_with("show"))
         };
         let steps = self.record.steps[..closing].iter().filter(is_lock_query);
         steps.map(|step| (step.line, rows(step))).rev().collect()

@@ -57,7 +57,7 @@ fn run(case: &Case, different: impl Fn(usize) -> Option<Observation>) -> Record 
         })
         .collect();
     let variant = case.variant.clone();
-    Record { variant, steps, ..Record::new(&case.scenario, case.place) }
+    Record { variant, steps, ..Record::new(&case.scenario, case.backend) }
 }
 
 /// Runs every case with the observations of `different`, and blesses. The result must be a valid scenario.
@@ -160,7 +160,7 @@ C> select 2
  = blocked by A      # really
 B> insert into t values (1)
 ";
-    insta::assert_snapshot!(blessed(text, |case, line| match (line, case.place.engine) {
+    insta::assert_snapshot!(blessed(text, |case, line| match (line, case.backend.engine) {
         (2, Engine::Postgres) => Some(rows(&[&[Some("1")]])),
         (3, Engine::Postgres) => Some(done()),
         (3, Engine::Mysql) => Some(blocked(&["B"])),
@@ -193,7 +193,7 @@ B> select 1
  # behind
 B< = [mysql] timed out            # inline
 ";
-    insta::assert_snapshot!(blessed(text, |case, line| match (line, case.place.engine) {
+    insta::assert_snapshot!(blessed(text, |case, line| match (line, case.backend.engine) {
         (2, Engine::Mysql | Engine::Mariadb) => Some(failed(FailureKind::Deadlock, "1213", "")),
         (6, Engine::Mysql) => Some(failed(FailureKind::Conflict, "1020", "")),
         (6, _) => Some(failed(FailureKind::Other, "", "no such\nthing")),
@@ -221,7 +221,7 @@ fn expectations_of_cases_that_were_not_run_stay() {
      = rows 3
     "#);
     let mut postgres = mysql.clone();
-    postgres.place = cases[2].place;
+    postgres.backend = cases[2].backend;
     let scenario = parse("A> select 1\n = rows 1\n");
     insta::assert_snapshot!(scenario.bless(&[postgres]), @r#"
     A> select 1
@@ -248,11 +248,11 @@ C> select 3
 ";
     insta::assert_snapshot!(blessed(text, |case, line| match line {
         2 if has_value(case, "isolation", "serializable") => Some(blocked(&["B"])),
-        3 if case.place.engine == Engine::Postgres && has_value(case, "isolation", "serializable") => {
+        3 if case.backend.engine == Engine::Postgres && has_value(case, "isolation", "serializable") => {
             Some(failed(FailureKind::Conflict, "40001", ""))
         }
         3 => Some(rows(&[&[Some("2"), Some("x y")], &[Some("3"), None]])),
-        5 if case.place.engine == Engine::Postgres => Some(failed(FailureKind::Refused, "55P03", "")),
+        5 if case.backend.engine == Engine::Postgres => Some(failed(FailureKind::Refused, "55P03", "")),
         _ => None,
     }), @r#"
     for each isolation: read committed | serializable
@@ -282,7 +282,7 @@ B> select {n}
  : serializable   | rows {n} | done    # second
 ";
     insta::assert_snapshot!(blessed(text, |case, line| {
-        let is_changed = has_value(case, "isolation", "serializable") && case.place.engine != Engine::Mysql;
+        let is_changed = has_value(case, "isolation", "serializable") && case.backend.engine != Engine::Mysql;
         (line == 4 && is_changed).then(|| blocked(&["A"]))
     }), @r#"
     for each isolation: read committed | serializable
@@ -295,7 +295,7 @@ B> select {n}
     "#);
     // Two cases of one cell differ: the table is split.
     insta::assert_snapshot!(blessed(text, |case, line| {
-        let is_changed = has_value(case, "isolation", "serializable") && case.place.engine == Engine::Postgres;
+        let is_changed = has_value(case, "isolation", "serializable") && case.backend.engine == Engine::Postgres;
         (line == 4 && is_changed).then(|| blocked(&["A"]))
     }), @r#"
     for each isolation: read committed | serializable
@@ -327,7 +327,7 @@ B> lock {wanted}
     "#);
     let text = "A> lock u1\nB> lock u2\n";
     insta::assert_snapshot!(blessed(text, |case, line| {
-        (line == 2 && case.place.to_string().ends_with("striped")).then(|| blocked(&["A"]))
+        (line == 2 && case.backend.to_string().ends_with("striped")).then(|| blocked(&["A"]))
     }), @r#"
     A> lock u1
     B> lock u2
@@ -335,7 +335,7 @@ B> lock {wanted}
      = done
     "#);
     insta::assert_snapshot!(blessed(text, |case, line| {
-        (line == 2 && case.place.to_string() == "mysql striped").then(|| blocked(&["A"]))
+        (line == 2 && case.backend.to_string() == "mysql striped").then(|| blocked(&["A"]))
     }), @r#"
     A> lock u1
     B> lock u2
@@ -355,7 +355,7 @@ fn a_deadlock_names_the_sessions_of_the_cycle() {
         .cases()
         .into_iter()
         .map(|case| {
-            record.place = case.place;
+            record.backend = case.backend;
             record.deadlocks = vec![Deadlock {
                 step: 1,
                 victim: name("B"),

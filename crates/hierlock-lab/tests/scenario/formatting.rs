@@ -14,7 +14,7 @@ pub(crate) fn meaning(scenario: &Arc<Scenario>) -> String {
             case.steps.iter_mut().for_each(|step| step.line = 0);
             let statements = case.setup.iter_mut().chain(&mut case.teardown);
             statements.for_each(|statement| statement.line = 0);
-            let parts = (case.place, case.variant, case.limit, case.buckets);
+            let parts = (case.backend, case.variant, case.limit, case.buckets);
             format!(
                 "{parts:?} {:?} {:?} {:?} {:?}",
                 case.setup, case.teardown, case.sessions, case.steps

@@ -51,7 +51,7 @@ fn cases(text: &str) -> Vec<Case> {
 /// Returns a case as text.
 pub(crate) fn show(case: &Case) -> String {
     let variant: Vec<String> = case.variant.iter().map(|(n, v)| format!("{n}={v}")).collect();
-    let mut text = format!("{} [{}]\n", case.place, variant.join(" "));
+    let mut text = format!("{} [{}]\n", case.backend, variant.join(" "));
     for statement in &case.setup {
         text += &format!("setup {:?}\n", statement.sql);
     }
@@ -85,8 +85,8 @@ fn the_example_of_the_documentation_is_parsed() {
     assert_eq!(scenario.seeds, ["004 課題1"]);
     assert!(scenario.advice.contains("say). Where that cannot be, retry the whole\ntransaction"));
     let cases = scenario.cases();
-    let places: Vec<String> = cases.iter().map(|case| case.place.to_string()).collect();
-    assert_eq!(places, ["mysql", "mariadb", "postgres"]);
+    let backends: Vec<String> = cases.iter().map(|case| case.backend.to_string()).collect();
+    assert_eq!(backends, ["mysql", "mariadb", "postgres"]);
     insta::assert_snapshot!(show(&cases[0]), @r#"
     mysql []
     setup "create table numbers (id int primary key, value int not null)"
@@ -185,7 +185,7 @@ teardown:
 
 #[test]
 fn a_scenario_runs_on_the_engines_and_strategies_that_fit() {
-    for (header, step, places) in [
+    for (header, step, backends) in [
         ("", "select 1", "mysql, mariadb, postgres"),
         ("engines: file", "lock u1", "file"),
         ("engines: mysql postgres", "select 1", "mysql, postgres"),
@@ -201,8 +201,8 @@ fn a_scenario_runs_on_the_engines_and_strategies_that_fit() {
         ("engines: mysql memory", "[memory] lock u1", "mysql, memory"),
     ] {
         let cases = cases(&format!("{header}\nA> {step}\n"));
-        let shown: Vec<String> = cases.iter().map(|case| case.place.to_string()).collect();
-        assert_eq!(shown.join(", "), places, "{header} {step}");
+        let shown: Vec<String> = cases.iter().map(|case| case.backend.to_string()).collect();
+        assert_eq!(shown.join(", "), backends, "{header} {step}");
     }
 }
 

@@ -36,8 +36,8 @@ pub(super) struct Innodb {
 
 pub(super) fn find_mariadb() -> Result<Innodb> {
     let find = |name| {
-        let places = ["/usr/sbin", "/usr/bin"].map(PathBuf::from);
-        find_program(Engine::Mariadb, name, search_path().into_iter().chain(places))
+        let directories = ["/usr/sbin", "/usr/bin"].map(PathBuf::from);
+        find_program(Engine::Mariadb, name, search_path().into_iter().chain(directories))
     };
     let (server, install) = (find("mariadbd")?, Some(find("mariadb-install-db")?));
     Ok(Innodb { engine: Engine::Mariadb, server, install, root: None })
@@ -45,8 +45,8 @@ pub(super) fn find_mariadb() -> Result<Innodb> {
 
 pub(super) fn find_mysql() -> Result<Innodb> {
     let mysql = |server, root| Innodb { engine: Engine::Mysql, server, install: None, root };
-    let places = ["/usr/sbin", "/usr/local/mysql/bin"].map(PathBuf::from);
-    find_program(Engine::Mysql, "mysqld", search_path().into_iter().chain(places))
+    let directories = ["/usr/sbin", "/usr/local/mysql/bin"].map(PathBuf::from);
+    find_program(Engine::Mysql, "mysqld", search_path().into_iter().chain(directories))
         .map(|server| mysql(server, None))
         .or_else(|missing| {
             let root = unpacked_root().ok_or(missing)?;

@@ -14,16 +14,16 @@ pub(super) struct Postgres {
 }
 
 pub(super) fn find() -> Result<Postgres> {
-    let server = find_program(Engine::Postgres, "postgres", places())?;
+    let server = find_program(Engine::Postgres, "postgres", directories())?;
     // From the same directory if possible, so that the version is the same.
     let link = std::fs::canonicalize(&server).map_err(Error::io("read the path of the server"))?;
     let beside = link.parent().map(Path::to_owned);
-    let initdb = find_program(Engine::Postgres, "initdb", beside.into_iter().chain(places()))?;
+    let initdb = find_program(Engine::Postgres, "initdb", beside.into_iter().chain(directories()))?;
     Ok(Postgres { server, initdb })
 }
 
 /// The PATH, and the directories in which Debian installs each version, the newest first.
-fn places() -> Vec<PathBuf> {
+fn directories() -> Vec<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut versions: Vec<(u32, PathBuf)> = versions
         .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
@@ -97,7 +97,7 @@ impl Installation for Postgres {
     }
 
     fn client(&self, port: u16) -> Result<Command> {
-        let mut command = Command::new(find_program(Engine::Postgres, "psql", places())?);
+        let mut command = Command::new(find_program(Engine::Postgres, "psql", directories())?);
         command.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", &self.url(port)]);
         Ok(command)
     }

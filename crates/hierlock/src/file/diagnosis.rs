@@ -34,11 +34,11 @@ pub(crate) fn diagnose(path: &Path) -> Result<Vec<Finding>> {
     let path: Arc<Path> = Arc::from(path);
     // A missing file would be created below the nearest directory that exists.
     let exists = path.exists();
-    let place = path.ancestors().find(|place| place.exists()).unwrap_or(Path::new("/"));
+    let existing = path.ancestors().find(|existing| existing.exists()).unwrap_or(Path::new("/"));
     let files = if exists {
         LockFile::open(&path).and_then(|first| Ok([first, LockFile::open(&path)?]))
     } else {
-        LockFile::open_unnamed(place)
+        LockFile::open_unnamed(existing)
     };
     let exclusion = match files {
         Ok(files) => check_exclusion(&files),
@@ -46,19 +46,19 @@ pub(crate) fn diagnose(path: &Path) -> Result<Vec<Finding>> {
         // Not every file system supports O_TMPFILE.
         Err(_) => EXCLUSION.skipped("there is no lock file yet; the first client creates it"),
     };
-    Ok(vec![check_file_system(place), check_access(&path, place, exists), exclusion])
+    Ok(vec![check_file_system(existing), check_access(&path, existing, exists), exclusion])
 }
 
-fn check_access(path: &Path, place: &Path, exists: bool) -> Finding {
+fn check_access(path: &Path, existing: &Path, exists: bool) -> Finding {
     let (needed, state) = if exists {
         (AccessFlags::R_OK | AccessFlags::W_OK, "can be read and written")
     } else {
         (AccessFlags::W_OK | AccessFlags::X_OK, "does not exist yet, and can be created")
     };
-    match access(place, needed) {
+    match access(existing, needed) {
         Ok(()) => LOCK_FILE.ok(format!("`{}` {state}", path.display())),
         Err(error) => LOCK_FILE.problem(
-            format!("`{}` cannot be written: {}", place.display(), error.desc()),
+            format!("`{}` cannot be written: {}", existing.display(), error.desc()),
             "give this user write access, or name another file",
         ),
     }
@@ -80,8 +80,8 @@ const SHARED_FILE_SYSTEMS: [(i64, &str); 11] = [
 ];
 
 #[allow(clippy::unnecessary_cast, reason = "the number has another type on other architectures")]
-fn check_file_system(place: &Path) -> Finding {
-    match statfs(place) {
+fn check_file_system(existing: &Path) -> Finding {
+    match statfs(existing) {
         Ok(found) => judge_file_system(found.filesystem_type().0 as i64),
         Err(error) => FILE_SYSTEM.skipped(format!("its type cannot be read: {}", error.desc())),
     }

@@ -159,7 +159,7 @@ pub(crate) enum QueueError {
     )]
     Packet { bytes: usize, most: usize, packet: i64 },
     #[error(
-        "the {what} has a zero byte, which PostgreSQL cannot store; encode binary data as text, for example in base64"
+        "the {what} has a zero byte, which not every engine can store; encode binary data as text, for example in base64"
     )]
     ZeroByte { what: &'static str },
     #[error("the maximum number of attempts is 0; a job needs at least one attempt")]

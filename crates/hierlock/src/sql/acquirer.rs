@@ -212,14 +212,14 @@ impl Acquirer {
             WatchEnd::Ran(Err(error)) => self.failure(error, &steps[blocked_at.unwrap_or(0)]),
             WatchEnd::Abandoned => AcquireError::Abandoned,
             WatchEnd::TimedOut(waited, blockers) => {
-                let (place, blockers) = match blocked_at {
-                    Some(place) => (place, blockers),
+                let (index, blockers) = match blocked_at {
+                    Some(index) => (index, blockers),
                     None => match self.find_blocked(session, steps).await? {
-                        Some(place) => (place, Blocker::HolderOrWaiter.into()),
+                        Some(index) => (index, Blocker::HolderOrWaiter.into()),
                         None => (steps.len() - 1, Blocker::Nobody.into()),
                     },
                 };
-                Error::timeout(self.conflict(&steps[place], blockers), waited).into()
+                Error::timeout(self.conflict(&steps[index], blockers), waited).into()
             }
         };
         Err(session.undo_after(why).await)
@@ -238,7 +238,7 @@ impl Acquirer {
             TryLockResult::Blocked(blocked_at) => blocked_at,
         };
         let why = match blocked_at {
-            Some(place) => self.would_block(&steps[place], session.inner.id.pid).await,
+            Some(index) => self.would_block(&steps[index], session.inner.id.pid).await,
             None => {
                 let last = &steps[steps.len() - 1];
                 Error::would_block(self.conflict(last, Blocker::Nobody)).into()
@@ -260,7 +260,7 @@ impl Acquirer {
             // One row for each key: whether it was taken.
             session.inner.rows(&sql).await.map(|rows| {
                 let refused = rows.iter().position(|row| row[0] == "f");
-                refused.map_or(TryLockResult::Locked, |place| TryLockResult::Blocked(Some(place)))
+                refused.map_or(TryLockResult::Locked, |index| TryLockResult::Blocked(Some(index)))
             })
         } else {
             let statement = session.statement(take);
@@ -294,7 +294,7 @@ impl Acquirer {
         }
         // After a failure PostgreSQL runs no statement, and InnoDB still has the locks taken before it.
         session.undo().await?;
-        let (singles, places) = self.scheme.take_singly(steps);
+        let (singles, indices) = self.scheme.take_singly(steps);
         let begin = session.begin;
         let sql = format!("{begin}{singles}");
         let (done, failure) = session.inner.run_until_failure(&sql).await;
@@ -304,7 +304,7 @@ impl Acquirer {
             return Err(AcquireError::ConnectionLost(error));
         }
         let before = usize::from(!begin.is_empty());
-        Ok(places.get(done.saturating_sub(before)).copied())
+        Ok(indices.get(done.saturating_sub(before)).copied())
     }
 
     /// Turns the loss of a session other than the hold's into a plain failure, since the hold is not lost with it.

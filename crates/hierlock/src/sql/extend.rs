@@ -73,8 +73,8 @@ impl Acquirer {
     /// Takes the steps without waiting. A wait on the shared session would block all its guards, and on another session the
     /// server would not know that both belong to one guard.
     async fn extend_shared(&self, keys: &mut SharedKeys, steps: &[Step]) -> Result<()> {
-        if let Some(place) = keys.try_add(steps).await.map_err(AcquireError::ConnectionLost)? {
-            let why = self.would_block(&steps[place], SHARED_SESSION).await;
+        if let Some(index) = keys.try_add(steps).await.map_err(AcquireError::ConnectionLost)? {
+            let why = self.would_block(&steps[index], SHARED_SESSION).await;
             return Err(self.out_of_order_if_waiting(why));
         }
         if self.cancellation.is_cancelled() {

@@ -121,22 +121,22 @@ const MODE_SUFFIXES: [(&str, Mode); 2] = [("=S", Mode::Shared), ("=U", Mode::Upd
 /// Returns as many targets as fit into `limit`, and the number of the others. If the first does not fit, it is cut.
 fn targets_within(targets: &[(&Target, Mode)], limit: usize) -> String {
     let mut text = String::new();
-    for (place, (target, mode)) in targets.iter().enumerate() {
+    for (index, (target, mode)) in targets.iter().enumerate() {
         let path = target.to_string();
         let suffix = MODE_SUFFIXES.iter().find(|(_, known)| known == mode);
         let suffix = suffix.map_or("", |(suffix, _)| suffix);
         let path = utf8_percent_encode(&path, ENCODED).to_string() + suffix;
         let omitted = |count: usize| if count > 0 { format!(" +{count}") } else { String::new() };
-        let (rest, gap) = (omitted(targets.len() - place - 1), usize::from(place > 0));
+        let (rest, gap) = (omitted(targets.len() - index - 1), usize::from(index > 0));
         if text.len() + gap + path.len() + rest.len() <= limit {
             text.extend([&" "[..gap], &path]);
             continue;
         }
-        if place == 0 {
+        if index == 0 {
             let room = limit.saturating_sub(rest.len() + 1);
             text.extend([&path[..path.len().min(room)], "*", &rest]);
         } else {
-            text += &omitted(targets.len() - place);
+            text += &omitted(targets.len() - index);
         }
         break;
     }
@@ -231,7 +231,7 @@ fn decode(word: &str) -> Option<String> {
 
 /// Decodes a cut word, which may end within a character. Leaves out the incomplete character.
 fn decode_cut(word: &str) -> String {
-    let ends = word.char_indices().map(|(place, _)| place).chain([word.len()]).rev();
+    let ends = word.char_indices().map(|(end, _)| end).chain([word.len()]).rev();
     ends.filter_map(|end| decode(&word[..end])).next().unwrap_or_default()
 }
 

@@ -108,8 +108,8 @@ impl SharedState {
         own: &[AdvisoryKey],
     ) -> Result<Option<usize>> {
         // The server would grant keys of other guards, which have the same session.
-        if let Some(place) = keys.iter().position(|key| self.conflicts(key, own)) {
-            return Ok(Some(place));
+        if let Some(index) = keys.iter().position(|key| self.conflicts(key, own)) {
+            return Ok(Some(index));
         }
         let granted = self.call("pg_try_advisory_lock", keys).await?;
         let blocked_at = granted.iter().position(|granted| !granted);

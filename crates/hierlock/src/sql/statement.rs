@@ -148,15 +148,15 @@ impl Scheme {
     /// Returns statements that take one step after the other without waiting, so that the first blocked step fails. Also
     /// returns the index of the step of each statement.
     pub(super) fn take_singly(&self, steps: &[Step]) -> (String, Vec<usize>) {
-        let (mut sql, mut places) = (Vec::new(), Vec::new());
-        for (place, step) in steps.iter().enumerate() {
+        let (mut sql, mut indices) = (Vec::new(), Vec::new());
+        for (index, step) in steps.iter().enumerate() {
             let single =
                 self.take(std::slice::from_ref(step), None, LockWaitPolicy::Fail, ValueForm::Text);
             // Each statement for a single step returns one row.
-            places.extend(std::iter::repeat_n(place, single.rows));
+            indices.extend(std::iter::repeat_n(index, single.rows));
             sql.push(single.sql);
         }
-        (sql.join(";\n"), places)
+        (sql.join(";\n"), indices)
     }
 
     /// Returns the SQL expression for the key of a row by ID in hexadecimal.

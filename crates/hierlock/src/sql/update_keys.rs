@@ -109,9 +109,9 @@ mod tests {
     fn statements_for_single_steps_map_to_their_steps() {
         let scheme = Scheme::new(Dialect::Postgres).strategy(Strategy::PerId).unwrap();
         let steps = [steps(&scheme, Mode::Update), steps(&scheme, Mode::Exclusive)].concat();
-        let (sql, places) = scheme.take_singly(&steps);
-        assert_eq!(sql.split(";\n").count(), places.len());
-        assert_eq!(places, [0, 1, 2, 2, 3, 4, 5]);
+        let (sql, indices) = scheme.take_singly(&steps);
+        assert_eq!(sql.split(";\n").count(), indices.len());
+        assert_eq!(indices, [0, 1, 2, 2, 3, 4, 5]);
     }
 
     /// The vectors of `docs/keys.md`.

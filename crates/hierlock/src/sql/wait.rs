@@ -89,10 +89,10 @@ impl Acquirer {
             }
             let (waits_at, taken) = match activity.waits_for {
                 Some(name) => {
-                    let place = self.step_by_slot_name(&name, steps);
+                    let index = self.step_by_slot_name(&name, steps);
                     // The keys of update locks come before all rows, so no row is locked yet.
                     let is_key = name.starts_with(update_keys::NAME_PREFIX);
-                    (place, place.filter(|_| !is_key).unwrap_or(0))
+                    (index, index.filter(|_| !is_key).unwrap_or(0))
                 }
                 None if activity.is_known => (None, 0),
                 // The account may not ask. The statement has not returned, so it waits for some step.
@@ -102,16 +102,16 @@ impl Acquirer {
                 // Dropped before the new one is made, since the drop ends the listing.
                 drop(listing.take());
                 let list =
-                    |place: usize| self.entry.waits(&self.plan, &steps[..taken], &steps[place]);
+                    |index: usize| self.entry.waits(&self.plan, &steps[..taken], &steps[index]);
                 (listed_at, listing) = (waits_at, waits_at.map(list));
             }
-            if let Some(place) = waits_at
+            if let Some(index) = waits_at
                 && !is_counted
                 && self.scheme.strategy == Strategy::Striped
                 && begun.elapsed() >= CONTENTION_AFTER
             {
                 is_counted = true;
-                self.count_wait(&steps[place], id.pid);
+                self.count_wait(&steps[index], id.pid);
             }
             if activity.is_known {
                 blocked_at = waits_at.or(blocked_at);
@@ -121,8 +121,8 @@ impl Acquirer {
             && let Some(name) = activity_after(Duration::ZERO).await.waits_for
         {
             blocked_at = self.step_by_slot_name(&name, steps).or(blocked_at);
-            if let Some(place) = blocked_at {
-                *blockers = self.pool.slot_blockers(&self.scheme, &steps[place], id.pid).await;
+            if let Some(index) = blocked_at {
+                *blockers = self.pool.slot_blockers(&self.scheme, &steps[index], id.pid).await;
             }
         }
         // If the locks are granted at the last moment, the caller of `watch` releases them.

@@ -21,7 +21,7 @@ mod transfer;
 #[path = "../../examples/cases/withdrawal.rs"]
 mod withdrawal;
 
-use crate::support::{Place, Store, on_every_engine};
+use crate::support::{Store, TestEngine, on_every_engine};
 use case_database::CaseDatabase;
 use children::ChildrenCounts;
 use online::Member;
@@ -46,9 +46,9 @@ async fn db(store: &Store) -> CaseDatabase {
 
 async fn opposite_transfers_deadlock_unless_sorted(store: Store) {
     let results = transfer::run(&db(&store).await).await.unwrap();
-    let (deadlocks, busy) = match store.place {
-        Place::Server(_) => (3, 0),
-        Place::Sqlite => (0, 3),
+    let (deadlocks, busy) = match store.engine {
+        TestEngine::Server(_) => (3, 0),
+        TestEngine::Sqlite => (0, 3),
     };
     assert_eq!(
         results.broken,

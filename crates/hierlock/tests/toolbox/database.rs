@@ -1,6 +1,6 @@
 //! The database layer that every part of the toolbox uses.
 
-use crate::support::{Place, Store, number_in, on_every_engine};
+use crate::support::{Store, TestEngine, number_in, on_every_engine};
 use hierlock::database::Database;
 use hierlock::retry::{RetryCause, Retryable};
 use hierlock_sandbox::Engine;
@@ -57,7 +57,7 @@ async fn a_question_mark_in_a_quote_or_comment_is_no_parameter(store: Store) {
         "SELECT CAST(? AS CHAR(3)), CAST(? AS CHAR(3)), $$it's ?$$",
         "SELECT CAST(? AS CHAR(3)), CAST(? AS CHAR(3)), '{\"a\": 1}'::jsonb ?? 'a' -- it's",
     ];
-    let is_postgres = matches!(store.place, Place::Server(Engine::Postgres));
+    let is_postgres = matches!(store.engine, TestEngine::Server(Engine::Postgres));
     let on_postgres = if is_postgres { &on_postgres[..] } else { &[] };
     for sql in on_all_engines.iter().chain(on_postgres) {
         let rows = store.database.query(sql, ["abc".into(), "xyz".into()]).await.unwrap();
@@ -104,14 +104,14 @@ async fn a_begin_dropped_at_any_point_leaves_no_transaction_open(store: Store) {
     let mut tx = other.begin().await.unwrap();
     tx.execute("INSERT INTO t VALUES (1, 'a')", []).await.unwrap();
     tx.commit().await.unwrap();
-    if let Place::Server(_) = store.place {
+    if let TestEngine::Server(_) = store.engine {
         let mut outside = crate::servers::OutsideSession::connect(&store.url).await;
         outside.until_busy(0).await;
     }
 }
 
 async fn a_connection_that_died_while_idle_is_replaced(store: Store) {
-    let Place::Server(_) = store.place else { return };
+    let TestEngine::Server(_) = store.engine else { return };
     store.database.now().await.unwrap();
     let mut outside = crate::servers::OutsideSession::connect(&store.url).await;
     let sessions = outside.sessions().await;
@@ -145,15 +145,15 @@ async fn lock_errors_have_a_retry_cause(store: Store) {
     store.run(TABLE).await;
     let mut holder = store.database.begin().await.unwrap();
     holder.execute("INSERT INTO t VALUES (1, 'a')", []).await.unwrap();
-    let error = match store.place {
-        Place::Server(_) => {
+    let error = match store.engine {
+        TestEngine::Server(_) => {
             let mut tx = store.database.begin().await.unwrap();
             holder.commit().await.unwrap();
             let mut other = store.database.begin().await.unwrap();
             other.execute("UPDATE t SET word = 'b' WHERE id = 1", []).await.unwrap();
             tx.fetch("SELECT id FROM t WHERE id = 1 FOR UPDATE NOWAIT", []).await.unwrap_err()
         }
-        Place::Sqlite => {
+        TestEngine::Sqlite => {
             let impatient = Database::connect(&format!("{}?mode=rw", store.url)).await.unwrap();
             impatient.begin().await.unwrap_err()
         }

@@ -3,7 +3,7 @@
 //! and neither a transaction nor a session is left on the server.
 
 use crate::servers::{OutsideSession, TEST_LIMIT};
-use crate::support::{Place, Store, eventually};
+use crate::support::{Store, TestEngine, eventually};
 use hierlock::Target;
 use hierlock::database::Database;
 use hierlock::lease::{LeaseRequest, Leases};
@@ -44,7 +44,7 @@ impl Operation {
 }
 
 async fn operations_recover_from_every_network_fault(engine: Engine) {
-    let Some(store) = Store::new(Place::Server(engine)).await else { return };
+    let Some(store) = Store::new(TestEngine::Server(engine)).await else { return };
     Leases::new(store.database.clone()).provision().await.unwrap();
     Queue::new(store.database.clone(), "mail").unwrap().provision().await.unwrap();
     let mut outside = OutsideSession::connect(&store.url).await;
@@ -89,8 +89,8 @@ async fn until_ok<T>(mut call: impl AsyncFnMut() -> hierlock::Result<T>) -> T {
 
 /// Runs the operation and returns the proxy.
 async fn run(store: &Store, operation: Operation, when: FaultTrigger, fault: Fault) -> Proxy {
-    let plain = match store.place {
-        Place::Server(Engine::Postgres) => "sslmode=disable",
+    let plain = match store.engine {
+        TestEngine::Server(Engine::Postgres) => "sslmode=disable",
         _ => "ssl-mode=disabled",
     };
     let proxy = Proxy::start(&format!("{}?{plain}", store.url)).await;

@@ -1,7 +1,7 @@
 //! Sessions whose isolation level is set for the whole database or server: the toolbox works as at READ COMMITTED.
 
 use crate::servers::TEST_LIMIT;
-use crate::support::{Place, Store, on_every_engine};
+use crate::support::{Store, TestEngine, on_every_engine};
 use hierlock::Target;
 use hierlock::database::Database;
 use hierlock::lease::{LeaseRequest, Leases};
@@ -25,9 +25,9 @@ const TURNS: usize = 5;
 
 /// Returns a database of the program's pool, whose transactions have this level unless they set another.
 async fn pool_at_level(store: &Store, level: &str) -> Option<Database> {
-    let database: Database = match store.place {
-        Place::Sqlite => return None,
-        Place::Server(Engine::Postgres) => {
+    let database: Database = match store.engine {
+        TestEngine::Sqlite => return None,
+        TestEngine::Server(Engine::Postgres) => {
             let name = store.url.rsplit_once('/').unwrap().1;
             let set =
                 format!("ALTER DATABASE {name} SET default_transaction_isolation = '{level}'");
@@ -35,7 +35,7 @@ async fn pool_at_level(store: &Store, level: &str) -> Option<Database> {
             // The program's pool, because hierlock's own connections set their level themselves.
             sqlx::PgPool::connect(&store.url).await.unwrap().into()
         }
-        Place::Server(_) => {
+        TestEngine::Server(_) => {
             let set = format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}");
             let options = sqlx::mysql::MySqlPoolOptions::new().after_connect(move |c, _| {
                 let set = sqlx::AssertSqlSafe(set.clone());
@@ -44,9 +44,9 @@ async fn pool_at_level(store: &Store, level: &str) -> Option<Database> {
             options.connect(&store.url.replacen("mariadb:", "mysql:", 1)).await.unwrap().into()
         }
     };
-    let shown = match store.place {
-        Place::Server(Engine::Postgres) => "SELECT current_setting('transaction_isolation')",
-        Place::Server(Engine::Mariadb) => "SELECT @@tx_isolation",
+    let shown = match store.engine {
+        TestEngine::Server(Engine::Postgres) => "SELECT current_setting('transaction_isolation')",
+        TestEngine::Server(Engine::Mariadb) => "SELECT @@tx_isolation",
         _ => "SELECT @@transaction_isolation",
     };
     let shown = database.query(shown, []).await.unwrap()[0].text(0).unwrap();

@@ -4,7 +4,7 @@ mod names;
 mod outcomes;
 mod races;
 
-use crate::support::{Place, Store};
+use crate::support::{Store, TestEngine};
 use hierlock::database::Transaction;
 use hierlock::optimistic::{VersionedRow, VersionedTable};
 use hierlock_sandbox::Engine;
@@ -36,7 +36,7 @@ async fn bump(store: &Store, row: &VersionedRow) -> i64 {
 }
 
 fn is_engine(store: &Store, engine: Engine) -> bool {
-    store.place == Place::Server(engine)
+    store.engine == TestEngine::Server(engine)
 }
 
 /// Begins a transaction that reads from the snapshot of its first read.
@@ -48,10 +48,10 @@ async fn begin_with_snapshot(store: &Store) -> Transaction {
 async fn begin_at(store: &Store, level: &str) -> Transaction {
     let mut tx = store.database.begin().await.unwrap();
     let set = format!("SET TRANSACTION ISOLATION LEVEL {level}");
-    let restart = match store.place {
-        Place::Sqlite => "ROLLBACK; BEGIN".to_owned(),
-        Place::Server(Engine::Postgres) => set,
-        Place::Server(_) => format!("ROLLBACK; {set}; START TRANSACTION"),
+    let restart = match store.engine {
+        TestEngine::Sqlite => "ROLLBACK; BEGIN".to_owned(),
+        TestEngine::Server(Engine::Postgres) => set,
+        TestEngine::Server(_) => format!("ROLLBACK; {set}; START TRANSACTION"),
     };
     tx.run(&restart).await.unwrap();
     tx

@@ -1,6 +1,6 @@
 //! Versions of the tables of leases and queues, and the migration files.
 
-use crate::support::{Place, Store, on_every_engine};
+use crate::support::{Store, TestEngine, on_every_engine};
 use hierlock::lease::{LeaseFilter, LeaseRequest, Leases};
 use hierlock::queue::{Job, Queue};
 use hierlock_sandbox::Engine;
@@ -26,10 +26,10 @@ const CHECKSUMS: [(&str, &[&str]); 3] = [
 
 /// Returns the folder of migration files for the engine of a store.
 fn migrations(store: &Store) -> PathBuf {
-    let folder = match store.place {
-        Place::Server(Engine::Postgres) => "postgres",
-        Place::Server(_) => "mysql",
-        Place::Sqlite => "sqlite",
+    let folder = match store.engine {
+        TestEngine::Server(Engine::Postgres) => "postgres",
+        TestEngine::Server(_) => "mysql",
+        TestEngine::Sqlite => "sqlite",
     };
     Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations").join(folder)
 }
@@ -158,8 +158,8 @@ async fn newer_tables_are_refused(store: Store) {
 async fn a_dropped_table_or_function_is_created_again(store: Store) {
     let (leases, queue) = provision(&store).await;
     // On PostgreSQL functions depend on the table.
-    let cascade = match store.place {
-        Place::Server(Engine::Postgres) => " CASCADE",
+    let cascade = match store.engine {
+        TestEngine::Server(Engine::Postgres) => " CASCADE",
         _ => "",
     };
     store.run(&format!("DROP TABLE hier_jobs{cascade}")).await;
@@ -168,7 +168,7 @@ async fn a_dropped_table_or_function_is_created_again(store: Store) {
     provision(&store).await;
     assert_usable(&leases, &queue).await;
     assert!(leases.audit(1).await.unwrap().is_empty());
-    if store.place == Place::Server(Engine::Postgres) {
+    if store.engine == TestEngine::Server(Engine::Postgres) {
         store.run("DROP FUNCTION hier_jobs_complete").await;
         provision(&store).await;
         assert_usable(&leases, &queue).await;
@@ -203,10 +203,10 @@ async fn migration_files_create_the_same_tables(store: Store) {
             pool.close().await;
         }};
     }
-    match store.place {
-        Place::Server(Engine::Postgres) => migrate!(sqlx::PgPool),
-        Place::Server(_) => migrate!(sqlx::MySqlPool),
-        Place::Sqlite => migrate!(sqlx::SqlitePool),
+    match store.engine {
+        TestEngine::Server(Engine::Postgres) => migrate!(sqlx::PgPool),
+        TestEngine::Server(_) => migrate!(sqlx::MySqlPool),
+        TestEngine::Sqlite => migrate!(sqlx::SqlitePool),
     }
     assert_version_one(&store).await;
     let (leases, queue) = parts(&store);

@@ -10,14 +10,14 @@ use tempfile::TempDir;
 
 /// The engine of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum TestEngine {
     Server(Engine),
     Sqlite,
 }
 
 /// An empty database.
 pub(crate) struct Store {
-    pub(crate) place: Place,
+    pub(crate) engine: TestEngine,
     /// The URL, for other clients and other processes.
     pub(crate) url: String,
     pub(crate) database: Database,
@@ -26,21 +26,21 @@ pub(crate) struct Store {
 
 impl Store {
     /// Returns `None` if the server is not installed, except in CI.
-    pub(crate) async fn new(place: Place) -> Option<Self> {
-        let (url, directory) = match place {
-            Place::Server(engine) => {
+    pub(crate) async fn new(engine: TestEngine) -> Option<Self> {
+        let (url, directory) = match engine {
+            TestEngine::Server(engine) => {
                 let setup = servers::Setup { engine, strategy: Strategy::Striped };
                 let server = servers::Database::empty(setup).await?;
                 (server.bare_url().to_owned(), None)
             }
-            Place::Sqlite => {
+            TestEngine::Sqlite => {
                 let directory = tempfile::tempdir().unwrap();
                 let file = directory.path().join("test.db");
                 (format!("sqlite:{}", file.display()), Some(directory))
             }
         };
         let database = Database::connect(&url).await.unwrap();
-        Some(Self { place, url, database, _directory: directory })
+        Some(Self { engine, url, database, _directory: directory })
     }
 
     /// Connects another client.
@@ -107,15 +107,15 @@ macro_rules! on_every_engine {
             sqlite: Sqlite;
         );
     };
-    (@ $tests:tt $($name:ident: $place:ident $(($engine:expr))?;)*) => {
+    (@ $tests:tt $($name:ident: $variant:ident $(($server:expr))?;)*) => {
         $(mod $name {
-            $crate::support::on_every_engine!(! $tests $crate::support::Place::$place $(($engine))?);
+            $crate::support::on_every_engine!(! $tests $crate::support::TestEngine::$variant $(($server))?);
         })*
     };
-    (! [$($test:ident)*] $place:expr) => {
+    (! [$($test:ident)*] $engine:expr) => {
         $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
         async fn $test() {
-            if let Some(store) = $crate::support::Store::new($place).await {
+            if let Some(store) = $crate::support::Store::new($engine).await {
                 super::$test(store).await;
             }
         })*

@@ -124,7 +124,7 @@ fn every_language_of_postgres_is_parsed() {
                 assert!(wanted.mode.ends_with("Lock"), "{name}: {wanted}");
                 if let Some(row) = &member.row {
                     assert!(!row.verb.is_empty(), "{name}: {row:?}");
-                    assert!(index == 0 && row.place.starts_with("(0,"), "{name}: {row:?}");
+                    assert!(index == 0 && row.ctid.starts_with("(0,"), "{name}: {row:?}");
                     let tables = ["accounts", "hot", "keys_pkey", "seats", "counters", "注文 書"];
                     assert!(tables.contains(&&*row.relation), "{name}: {row:?}");
                 }

@@ -17,9 +17,9 @@ fn status(members: [String; 2]) -> String {
     )
 }
 
-fn transaction(place: u32, name: &str, thread: u32, query: u32) -> String {
+fn transaction(nth: u32, name: &str, thread: u32, query: u32) -> String {
     format!(
-        "*** ({place}) TRANSACTION:\nTRANSACTION {name}, ACTIVE 0 sec starting index read\n\
+        "*** ({nth}) TRANSACTION:\nTRANSACTION {name}, ACTIVE 0 sec starting index read\n\
          mysql tables in use 2, locked 2\n\
          MySQL thread id {thread}, OS thread handle 140426316080832, query id {query} localhost root updating\n\
          update t set v=1 where id=1\n\n"
@@ -29,14 +29,14 @@ fn transaction(place: u32, name: &str, thread: u32, query: u32) -> String {
 /// A shortened deadlock of MySQL 9: each transaction holds the record that the other wants. `second` is the mode of the
 /// second.
 fn mysql(second: &str) -> String {
-    let member = |place: u32, mode: &str| {
-        let (number, own, other) = (1575 + place, place, 3 - place);
-        let title = transaction(place, &number.to_string(), 10 + place, 15 + place);
+    let member = |nth: u32, mode: &str| {
+        let (number, own, other) = (1575 + nth, nth, 3 - nth);
+        let title = transaction(nth, &number.to_string(), 10 + nth, 15 + nth);
         let holds = lock_text(number, mode, &[(own + 1, &format!("8000000{own}"))]);
         let wants = lock_text(number, WAITING, &[(other + 1, &format!("8000000{other}"))]);
         format!(
-            "{title}*** ({place}) HOLDS THE LOCK(S):\n{holds}\
-             *** ({place}) WAITING FOR THIS LOCK TO BE GRANTED:\n{wants}"
+            "{title}*** ({nth}) HOLDS THE LOCK(S):\n{holds}\
+             *** ({nth}) WAITING FOR THIS LOCK TO BE GRANTED:\n{wants}"
         )
     };
     status([member(1, EXCLUSIVE), member(2, second)])
@@ -44,10 +44,10 @@ fn mysql(second: &str) -> String {
 
 /// A shortened deadlock of MariaDB 10.11: both want a record of which one holds a shared lock. The id of a reader is 0.
 fn mariadb(numbers: [u32; 2], holder: u32) -> String {
-    let member = |place: u32| {
-        let number = numbers[place as usize - 1];
+    let member = |nth: u32| {
+        let number = numbers[nth as usize - 1];
         let name = if number == 0 { "(0x7f4f303e2680)".to_owned() } else { number.to_string() };
-        let title = transaction(place, &name, 13 - place, 75 - place);
+        let title = transaction(nth, &name, 13 - nth, 75 - nth);
         let record = [(2, "80000001")];
         let wants = lock_text(number, WAITING, &record);
         let conflicts = lock_text(holder, "lock mode S locks rec but not gap", &record);

@@ -105,7 +105,7 @@ fn waits_are_parsed_in_every_language() {
 
 #[test]
 fn the_row_of_the_victim_is_parsed_in_every_language() {
-    for (line, verb, place, relation) in [
+    for (line, verb, ctid, relation) in [
         ("while updating tuple (0,2) in relation \"t\"", "updating", "(0,2)", "t"),
         (
             "while locking updated version (3,4) of tuple in relation \"a b\"",
@@ -132,9 +132,9 @@ fn the_row_of_the_victim_is_parsed_in_every_language() {
         ("当更新关系\"t\"的元组(0, 2)时", "updating", "(0,2)", "t"),
         ("при изменении кортежа (0,2) в отношении \"t\"", "updating", "(0,2)", "t"),
     ] {
-        let RowContext { verb: read_verb, place: read_place, relation: read_relation } =
+        let RowContext { verb: read_verb, ctid: read_ctid, relation: read_relation } =
             parse_context(line).unwrap_or_else(|| panic!("{line}"));
-        assert_eq!((read_verb, &*read_place, &*read_relation), (verb, place, relation), "{line}");
+        assert_eq!((read_verb, &*read_ctid, &*read_relation), (verb, ctid, relation), "{line}");
     }
     for line in ["while updating", "SQL statement \"select 1\"", "\"", "»(1,2)«"] {
         assert!(parse_context(line).is_none(), "{line}");

@@ -8,9 +8,9 @@ mod waits;
 
 use super::connection::LabConnection;
 use super::{Reply, TestDatabase, TestServer};
+use crate::engine::Engine;
 use crate::observation::{Answer, Failure, FailureKind, LockKind, SessionWait};
-use crate::place::Engine;
-use crate::report::fixtures::{name, place};
+use crate::report::fixtures::{backend, name};
 use crate::scenario::{Action, Case, Scenario, ScenarioStep, SettingValue, Statement};
 use crate::text::join;
 use hierlock_engine::CellRow;
@@ -32,7 +32,7 @@ macro_rules! on_all {
     (@ $module:ident $engine:ident, [$($name:ident)*] [$($case:ident)*]) => {
         mod $module {
             use crate::environment::tests::{open_numbers, server};
-            use crate::place::Engine;
+            use crate::engine::Engine;
 
             $(#[tokio::test]
             async fn $name() {
@@ -59,8 +59,8 @@ async fn server(engine: Engine) -> Option<Arc<TestServer>> {
     static SERVERS: [OnceLock<Option<hierlock_sandbox::Server>>; 3] =
         [const { OnceLock::new() }; 3];
     let kind = engine.server()?;
-    let place = Engine::SERVERS.iter().position(|known| *known == engine)?;
-    let start = move || SERVERS[place].get_or_init(|| hierlock_sandbox::Server::for_tests(kind));
+    let index = Engine::SERVERS.iter().position(|known| *known == engine)?;
+    let start = move || SERVERS[index].get_or_init(|| hierlock_sandbox::Server::for_tests(kind));
     let server = tokio::task::spawn_blocking(start).await.unwrap().as_ref()?;
     let server = TestServer::connect(engine, server.url()).await.unwrap();
     if engine == Engine::Mariadb {
@@ -115,7 +115,7 @@ fn numbers(engine: Engine) -> Case {
         limit: LONG,
         setup: vec![statement(create), statement(insert)],
         sessions: ["A", "B", "C", "D"].map(|text| (name(text), Vec::new())).into(),
-        ..Case::new(Arc::new(scenario), place(engine))
+        ..Case::new(Arc::new(scenario), backend(engine))
     }
 }
 

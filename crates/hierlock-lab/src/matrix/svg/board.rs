@@ -1,4 +1,4 @@
-//! One board: the cells, the tree along both edges, and below it the places that it shows.
+//! One board: the cells, the tree along both edges, and below it the backends that it shows.
 
 use crate::matrix::report::{MatrixBoard, MatrixCell, ModePair, PairOutcome};
 use crate::matrix::text::level_of;
@@ -147,7 +147,7 @@ fn board_nodes(nodes: &[TreeNode], cell: usize, band: usize) -> Vec<BoardNode> {
 fn chips(group: &[&MatrixBoard], width: usize, top: usize) -> Vec<Chip> {
     let (mut x, mut y) = (0, top);
     let chip = |board: &&MatrixBoard| {
-        let name = board.place.to_string();
+        let name = board.backend.to_string();
         let chip_width = name.chars().count() * CHIP_LETTER / 100 + 20;
         if x > 0 && x + chip_width > width {
             (x, y) = (0, y + CHIP_LINE);

@@ -44,7 +44,7 @@ struct HeatMap<'a> {
 }
 
 impl MatrixReport {
-    /// Returns the matrix as a heat map. Equal boards are drawn once, with all their places.
+    /// Returns the matrix as a heat map. Equal boards are drawn once, with all their backends.
     pub fn svg(&self) -> String {
         let (nodes, distinct) = (self.tree.nodes(), self.distinct_boards());
         let is_only = distinct.len() <= 1;
@@ -99,7 +99,7 @@ fn subtitle(report: &MatrixReport, distinct: &[Vec<&MatrixBoard>]) -> String {
     match distinct {
         [] => format!("{pairs}: nothing was run."),
         [group] if group.len() == 1 => format!("{pairs}, {}.", group[0].modes),
-        [group] => format!("{pairs}, {}; the same on {} places.", group[0].modes, group.len()),
+        [group] => format!("{pairs}, {}; the same on {} backends.", group[0].modes, group.len()),
         many => format!("{pairs}; {} different pictures.", many.len()),
     }
 }
@@ -107,9 +107,9 @@ fn subtitle(report: &MatrixReport, distinct: &[Vec<&MatrixBoard>]) -> String {
 /// Returns the summary in sentences; the last one is the verdict.
 fn summary(report: &MatrixReport, counts: MatrixCounts) -> Vec<String> {
     let MatrixCounts { pairs, blocked, granted, unexpected, disagreements } = counts;
-    let places = distinct(report.boards.iter().map(|board| board.place)).len();
+    let backends = distinct(report.boards.iter().map(|board| board.backend)).len();
     let mut sentences = vec![
-        format!("{pairs} pairs were run on {}.", count(places, "place")),
+        format!("{pairs} pairs were run on {}.", count(backends, "backend")),
         format!("{blocked} waited, and were granted when the holder let go."),
         format!("{granted} were granted at once."),
     ];
@@ -117,7 +117,7 @@ fn summary(report: &MatrixReport, counts: MatrixCounts) -> Vec<String> {
         sentences.push(format!("{unexpected} did neither."));
     }
     for unusable in &report.unusable {
-        sentences.push(printable(&format!("{} was not run: {}.", unusable.place, unusable.why)));
+        sentences.push(printable(&format!("{} was not run: {}.", unusable.backend, unusable.why)));
     }
     sentences.push(match disagreements {
         0 if report.agrees() => "All of them are what the rules say.".to_owned(),
@@ -145,9 +145,9 @@ fn panel_lines(summary: &[String], agrees: bool, mut y: usize) -> (Vec<PanelLine
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::tests::{agreeing_report, report_of_all_places};
+    use super::super::report::tests::{agreeing_report, report_of_all_backends};
     use super::super::report::{ModePair, PairOutcome};
-    use crate::place::Engine;
+    use crate::engine::Engine;
 
     #[test]
     fn a_heat_map_of_three_nodes() {
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn every_pair_has_a_cell_and_equal_boards_are_drawn_once() {
-        let svg = report_of_all_places().svg();
+        let svg = report_of_all_backends().svg();
         assert_eq!(svg.matches("class=\"cell ").count(), 196);
         assert_eq!(svg.matches("class=\"cell granted\"").count(), 142);
         assert_eq!(svg.matches("class=\"chip\"").count(), 12);
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_disagreement_has_a_cross_on_a_separate_board() {
-        let mut report = report_of_all_places();
+        let mut report = report_of_all_backends();
         report.boards[2].cells[0].seen = PairOutcome::Granted;
         let svg = report.svg();
         assert_eq!(svg.matches("class=\"cell ").count(), 2 * 196);

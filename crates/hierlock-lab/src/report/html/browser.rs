@@ -23,8 +23,9 @@ const LISTENER: &str = "<script>window.pageErrors = [];\
 fn browser() -> Option<PathBuf> {
     let names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut places = std::env::split_paths(&path).flat_map(|dir| names.map(|name| dir.join(name)));
-    let browser = places.find(|file| file.is_file());
+    let mut candidates =
+        std::env::split_paths(&path).flat_map(|dir| names.map(|name| dir.join(name)));
+    let browser = candidates.find(|file| file.is_file());
     if browser.is_none() {
         let why = "Chromium is not installed; try: ./scripts/install-servers chromium";
         assert!(std::env::var_os("CI").is_none(), "{why}");

@@ -68,7 +68,7 @@ impl LockRow<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::place::Engine;
+    use crate::engine::Engine;
     use crate::report::fixtures::{cycle, ring};
 
     #[test]

@@ -15,9 +15,9 @@ use super::anomalies::AnomalyTable;
 use super::grouping::{Rounds, ScenarioGroup, Tally, by_scenario, engines};
 use super::rounds::RoundComparison;
 use super::{ScenarioSummary, display, explain, topic, transcript};
+use crate::engine::Engine;
 use crate::group::{distinct, group_by};
 use crate::observation::Observation;
-use crate::place::Engine;
 use crate::record::{Record, Report};
 use crate::text::{count, join};
 use askama::Template;
@@ -40,7 +40,8 @@ impl Report {
             let records = group.records.iter().copied();
             for (_, equal_runs) in group_by(records, |(_, record)| run::comparable(record)) {
                 let (_, first) = equal_runs[0];
-                let parts = [&id, &slug(&first.place.to_string()), &slug(&display::variant(first))];
+                let parts =
+                    [&id, &slug(&first.backend.to_string()), &slug(&display::variant(first))];
                 let parts = parts.into_iter().filter(|part| !part.is_empty());
                 let run_id = ids.unique(&join(parts, "--"));
                 for (index, _) in &equal_runs {
@@ -110,7 +111,7 @@ impl<'a> ReportPage<'a> {
     }
 
     fn servers(&self, engine: &Engine) -> String {
-        let records = self.report.records.iter().filter(|record| record.place.engine == *engine);
+        let records = self.report.records.iter().filter(|record| record.backend.engine == *engine);
         distinct(records.map(|record| record.server.as_str())).join(", ")
     }
 
@@ -161,7 +162,7 @@ impl ElementIds {
 
 #[cfg(test)]
 mod tests {
-    use crate::place::Engine;
+    use crate::engine::Engine;
     use crate::report::fixtures;
 
     #[test]
@@ -185,7 +186,7 @@ mod tests {
     fn equal_rounds_are_shown_once() {
         let mut report = fixtures::report();
         report.records =
-            (1..=5).map(|n| fixtures::readers(fixtures::place(Engine::Memory), n)).collect();
+            (1..=5).map(|n| fixtures::readers(fixtures::backend(Engine::Memory), n)).collect();
         let page = report.html(&[]);
         assert_eq!(page.matches("<details class=\"run\"").count(), 2);
         assert!(page.contains("u1, rounds 1, 3, 5 of 5"));
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_runs_of_several_places_are_shown_once() {
+    fn equal_runs_of_several_backends_are_shown_once() {
         let mut report = fixtures::report();
         report.records.retain(|record| record.scenario == "anomaly/dirty-read");
         let page = report.html(&[]);

@@ -1,9 +1,9 @@
 //! A run as the page shows it. Runs of one scenario that are equal but for their times are shown once.
 
 use super::locks::LockGrid;
+use crate::engine::BackendKind;
 use crate::group::{distinct, group_by};
 use crate::observation::{Observation, SessionName};
-use crate::place::Place;
 use crate::record::{Deadlock, Record, StepRecord};
 use crate::report::display::{self, duration};
 use crate::report::explain;
@@ -17,12 +17,12 @@ pub(super) struct Run<'a> {
     pub(super) id: String,
     /// The first of the runs, which is shown.
     pub(super) record: &'a Record,
-    /// The places of the runs; with `read committed, serializable` or `rounds 1, 3 of 5` if there were several cases.
-    pub(super) places: Vec<(Place, String)>,
+    /// The backends of the runs; with `read committed, serializable` or `rounds 1, 3 of 5` if there were several cases.
+    pub(super) backends: Vec<(BackendKind, String)>,
     records: Rounds<'a>,
 }
 
-/// Returns everything that the page shows of a run, except places and times.
+/// Returns everything that the page shows of a run, except backends and times.
 pub(super) fn comparable(record: &Record) -> String {
     let mut text = format!("{:?} {:?} {:?}\n", record.verdict, record.anomaly, record.notes);
     for (index, step) in record.steps.iter().enumerate() {
@@ -51,11 +51,11 @@ fn without_transaction_ids(text: &str) -> String {
     parts.collect::<Vec<_>>().join(BEFORE)
 }
 
-/// Returns the places of equal runs, of `all` runs of the scenario.
-fn places(records: &Rounds<'_>, all: &[IndexedRecord<'_>]) -> Vec<(Place, String)> {
+/// Returns the backends of equal runs, of `all` runs of the scenario.
+fn backends(records: &Rounds<'_>, all: &[IndexedRecord<'_>]) -> Vec<(BackendKind, String)> {
     let cases = by_case(records.iter().copied()).into_iter().map(|rounds| {
         let record = rounds[0].1;
-        let case = |other: &Record| (other.place, other.variant.clone());
+        let case = |other: &Record| (other.backend, other.variant.clone());
         let total = all.iter().filter(|(_, other)| case(other) == case(record)).count();
         let rounds = match (total, rounds.len()) {
             (1, _) => String::new(),
@@ -65,29 +65,29 @@ fn places(records: &Rounds<'_>, all: &[IndexedRecord<'_>]) -> Vec<(Place, String
                 format!("rounds {numbers} of {total}")
             }
         };
-        (record.place, display::list([display::variant(record), rounds]))
+        (record.backend, display::list([display::variant(record), rounds]))
     });
-    let places = group_by(cases, |(place, _)| *place).into_iter().map(|(place, cases)| {
+    let backends = group_by(cases, |(backend, _)| *backend).into_iter().map(|(backend, cases)| {
         let cases: Vec<String> = cases.into_iter().map(|(_, case)| case).collect();
         // Variants of several axes contain commas.
         let has_comma = cases.iter().any(|case| case.contains(','));
-        (place, cases.join(if has_comma { "; " } else { ", " }))
+        (backend, cases.join(if has_comma { "; " } else { ", " }))
     });
-    places.collect()
+    backends.collect()
 }
 
 /// Returns `mysql striped, read committed`.
 pub(super) fn case_name(record: &Record) -> String {
-    display::list([record.place.to_string(), display::variant(record)])
+    display::list([record.backend.to_string(), display::variant(record)])
 }
 
 impl<'a> Run<'a> {
     pub(super) fn new(id: String, records: Rounds<'a>, all: &[IndexedRecord<'a>]) -> Self {
-        Run { id, record: records[0].1, places: places(&records, all), records }
+        Run { id, record: records[0].1, backends: backends(&records, all), records }
     }
 
     pub(super) fn engines(&self) -> String {
-        distinct(self.records.iter().map(|(_, record)| record.place.engine.name())).join(" ")
+        distinct(self.records.iter().map(|(_, record)| record.backend.engine.name())).join(" ")
     }
 
     pub(super) fn servers(&self) -> String {
@@ -120,7 +120,7 @@ impl<'a> Run<'a> {
         WaitGraphPicture::new(&deadlock.cycle, Some(&deadlock.victim), &sessions(self.record))
     }
 
-    /// Returns the lock tables of the first rounds, each with the cases that share it: locks differ between places.
+    /// Returns the lock tables of the first rounds, each with the cases that share it: locks differ between backends.
     pub(super) fn locks(&self) -> Vec<(String, LockGrid<'a>)> {
         let cases = by_case(self.records.iter().copied()).into_iter().map(|rounds| rounds[0].1);
         let tables = cases.filter_map(|record| Some((case_name(record), LockGrid::new(record)?)));

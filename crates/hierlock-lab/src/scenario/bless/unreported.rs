@@ -42,7 +42,7 @@ pub(super) fn looks(
         })
     });
     let look = |(after, session, line): (usize, &SessionName, usize)| {
-        let place = scenario.steps.iter().find(|step| step.line == after)?;
+        let before = scenario.steps.iter().find(|step| step.line == after)?;
         let step = scenario.steps.iter().find(|step| step.line == line)?;
         if step.session != SessionSelector::Session(session.clone()) || step.is_look() {
             return None;
@@ -60,7 +60,7 @@ pub(super) fn looks(
             [line] => line.insert_str(0, &head),
             _ => lines.insert(0, head),
         }
-        Some((place.expects_end.max(place.end), lines))
+        Some((before.expects_end.max(before.end), lines))
     };
     distinct(missing).into_iter().filter_map(look).collect()
 }

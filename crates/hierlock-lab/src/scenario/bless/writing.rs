@@ -213,7 +213,7 @@ fn guarded_lines(revisions: &[Revision<'_>], by: &[Dimension], is_inline: bool) 
 fn guard(revision: &Revision<'_>, by: &[Dimension]) -> Vec<(Dimension, String)> {
     let value = |dimension: &Dimension| match dimension.value(revision.case) {
         Some(value) => (dimension.clone(), value.to_owned()),
-        None => (Dimension::Engine, revision.case.place.engine.name().to_owned()),
+        None => (Dimension::Engine, revision.case.backend.engine.name().to_owned()),
     };
     by.iter().map(value).collect()
 }

@@ -1,8 +1,8 @@
 //! The headers before the first step, which configure the scenario.
 
 use super::{FilePart, Parser, sql};
+use crate::engine::Engine;
 use crate::observation::SessionName;
-use crate::place::Engine;
 use crate::scenario::diagnostic::{ParseError, Position, nearest, unknown};
 use crate::scenario::file::{GuardedValue, Scenario, Setting};
 use crate::scenario::format::least_column;
@@ -71,8 +71,8 @@ impl Parser<'_, '_> {
         }
         if matches!(name, "setup" | "teardown" | "advice") {
             if !value.text.is_empty() {
-                let place = "goes on the lines below it, indented";
-                self.report(value.position, format!("the text of `{name}:` {place}"));
+                let hint = "goes on the lines below it, indented";
+                self.report(value.position, format!("the text of `{name}:` {hint}"));
             }
             if below.is_empty() {
                 self.report(key.position, missing);

@@ -65,7 +65,7 @@ impl Scenario {
 
         // Errors of cases are reported only if every line could be parsed.
         if diagnostics.found.is_empty() {
-            let count = variant_count(&scenario.axes).saturating_mul(scenario.places().len());
+            let count = variant_count(&scenario.axes).saturating_mul(scenario.backends().len());
             if count > MAX_CASES {
                 let names = scenario.axes.last().and_then(|axis| axis.positions.first());
                 let line = names.map_or(1, |position| position.line);

@@ -31,7 +31,7 @@ async fn poll_times<F: Future>(times: usize, future: F) -> Option<F::Output> {
 }
 
 async fn assert_nothing_is_left(store: &Store, leases: &Leases) {
-    if let Place::Server(_) = store.place {
+    if let TestEngine::Server(_) = store.engine {
         OutsideSession::connect(&store.url).await.until_busy(0).await;
     }
     // A lease that was left would block others for five minutes.
@@ -56,7 +56,7 @@ async fn an_acquire_dropped_at_any_point_leaves_no_lease(store: Store) {
 
 /// The acquire is blocked by a lock of another session: before it has its slots, and after.
 async fn an_acquire_dropped_while_it_waits_in_the_server_leaves_no_lease(store: Store) {
-    let Place::Server(engine) = store.place else { return };
+    let TestEngine::Server(engine) = store.engine else { return };
     let leases = provision_leases(&store).await;
     let user = Target::user("u").unwrap().bucket(Buckets::new(1 << 24).unwrap());
     let slot = format!("SELECT pg_advisory_xact_lock(1818583411, {user})");

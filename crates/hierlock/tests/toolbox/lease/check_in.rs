@@ -48,17 +48,17 @@ async fn a_write_fails_once_the_lease_is_lost(store: Store) {
 /// Runs an expression with a pool of sqlx for the engine.
 macro_rules! with_pool {
     ($store:expr, $pool:ident => $run:expr) => {
-        match $store.place {
-            Place::Server(Engine::Postgres) => {
+        match $store.engine {
+            TestEngine::Server(Engine::Postgres) => {
                 let $pool = sqlx::PgPool::connect(&$store.url).await.unwrap();
                 $run
             }
-            Place::Server(_) => {
+            TestEngine::Server(_) => {
                 let url = $store.url.replacen("mariadb:", "mysql:", 1);
                 let $pool = sqlx::MySqlPool::connect(&url).await.unwrap();
                 $run
             }
-            Place::Sqlite => {
+            TestEngine::Sqlite => {
                 let $pool = sqlx::SqlitePool::connect(&$store.url).await.unwrap();
                 $run
             }
@@ -86,8 +86,8 @@ async fn an_old_snapshot_does_not_hide_a_forced_release(store: Store) {
     let leases = provision_leases(&store).await;
     store.run("CREATE TABLE notes (id BIGINT PRIMARY KEY)").await;
     let lease = acquire(&leases, "u", "ada").await;
-    let isolation = match store.place {
-        Place::Server(Engine::Postgres) => "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+    let isolation = match store.engine {
+        TestEngine::Server(Engine::Postgres) => "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
         _ => "SELECT 1",
     };
     with_pool!(store, pool => {
@@ -98,7 +98,7 @@ async fn an_old_snapshot_does_not_hide_a_forced_release(store: Store) {
         assert_eq!(seen, 1);
         leases.force_release(lease.token(), "root", "holidays").await.unwrap().unwrap();
         let checked = lease.check_in(&mut tx).await;
-        if let (Err(error), Place::Server(Engine::Mysql | Engine::Mariadb)) = (&checked, store.place) {
+        if let (Err(error), TestEngine::Server(Engine::Mysql | Engine::Mariadb)) = (&checked, store.engine) {
             assert!(error.to_string().contains("root ended it"), "{error}");
         }
         if checked.is_ok() {
@@ -121,10 +121,10 @@ async fn a_forced_release_waits_for_a_checked_write(store: Store) {
         let (leases, token) = (other_client(&store).await, lease.token());
         tokio::spawn(async move { leases.force_release(token, "root", "at once!").await })
     };
-    if let Place::Server(_) = store.place {
+    if let TestEngine::Server(_) = store.engine {
         OutsideSession::connect(&store.url).await.until_lock_wait().await;
     }
-    let before = crate::support::number_in(&mut tx, &clock_of(store.place)).await;
+    let before = crate::support::number_in(&mut tx, &clock_of(store.engine)).await;
     tx.commit().await.unwrap();
     forcing.await.unwrap().unwrap().unwrap();
     let released = leases.audit(1).await.unwrap()[0].released;
@@ -139,7 +139,7 @@ async fn a_checked_write_is_protected_beyond_the_expiry(store: Store) {
     let mut tx = store.database.begin().await.unwrap();
     lease.check_in(&mut tx).await.unwrap();
     wait_until_expired(&leases, &lease).await;
-    if let Place::Server(_) = store.place {
+    if let TestEngine::Server(_) = store.engine {
         let error = assert_refused(&leases, "u/a", "bob").await;
         let holder = error.lease_holder().unwrap();
         assert!(holder.is_expired && holder.token == lease.token(), "{holder:?}");
@@ -152,7 +152,7 @@ async fn a_checked_write_is_protected_beyond_the_expiry(store: Store) {
 }
 
 async fn several_transactions_can_check_one_lease(store: Store) {
-    let Place::Server(engine) = store.place else { return };
+    let TestEngine::Server(engine) = store.engine else { return };
     let leases = provision_leases(&store).await;
     let mut lease = acquire(&leases, "u", "ada").await;
     let mut one = store.database.begin().await.unwrap();
@@ -179,7 +179,7 @@ async fn acquire_beside(store: &Store) -> tokio::task::JoinHandle<Lease> {
 }
 
 async fn a_failed_check_blocks_no_acquire(store: Store) {
-    let Place::Server(_) = store.place else { return };
+    let TestEngine::Server(_) = store.engine else { return };
     let leases = provision_leases(&store).await;
     let mut tx = store.database.begin().await.unwrap();
     assert!(leases.check_token_in(&mut tx, UNUSED_TOKEN).await.unwrap_err().is_lost());
@@ -193,7 +193,7 @@ async fn a_failed_check_blocks_no_acquire(store: Store) {
 /// MySQL and MariaDB lock the gap of a missing row, and a new lease is in that gap. The acquire waits for the rollback, as
 /// documented, and then continues.
 async fn a_failed_check_at_repeatable_read_blocks_acquires_until_the_rollback(store: Store) {
-    let Place::Server(Engine::Mysql | Engine::Mariadb) = store.place else { return };
+    let TestEngine::Server(Engine::Mysql | Engine::Mariadb) = store.engine else { return };
     let leases = provision_leases(&store).await;
     let pool =
         sqlx::MySqlPool::connect(&store.url.replacen("mariadb:", "mysql:", 1)).await.unwrap();

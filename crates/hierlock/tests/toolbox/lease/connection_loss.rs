@@ -20,10 +20,10 @@ on_every_engine! {
 
 /// Returns a proxy in front of a server, and leases that use it.
 async fn leases_behind_proxy(store: &Store) -> Option<(Proxy, Leases)> {
-    let plain = match store.place {
-        Place::Server(Engine::Postgres) => "sslmode=disable",
-        Place::Server(_) => "ssl-mode=disabled",
-        Place::Sqlite => return None,
+    let plain = match store.engine {
+        TestEngine::Server(Engine::Postgres) => "sslmode=disable",
+        TestEngine::Server(_) => "ssl-mode=disabled",
+        TestEngine::Sqlite => return None,
     };
     let proxy = Proxy::start(&format!("{}?{plain}", store.url)).await;
     let leases = Leases::new(Database::connect(&proxy.url).await.unwrap());

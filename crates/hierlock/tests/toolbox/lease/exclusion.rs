@@ -156,7 +156,7 @@ async fn concurrent_owners_never_hold_conflicting_leases(store: Store) {
 
 /// An acquire that waited for a row of another session could be part of a deadlock.
 async fn an_acquire_does_not_wait_for_a_renewal(store: Store) {
-    if store.place == Place::Sqlite {
+    if store.engine == TestEngine::Sqlite {
         return; // There is only one writer.
     }
     let leases = provision_leases(&store).await;

@@ -132,7 +132,7 @@ async fn a_second_release_returns_false(store: Store) {
 }
 
 async fn the_time_zone_of_a_session_does_not_matter(store: Store) {
-    let Place::Server(engine) = store.place else { return };
+    let TestEngine::Server(engine) = store.engine else { return };
     let leases = provision_leases(&store).await;
     let here = acquire(&leases, "u/a", "ada").await;
     let there = Leases::new(connect_in_another_time_zone(&store, engine).await);

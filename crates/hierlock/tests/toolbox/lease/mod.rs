@@ -9,7 +9,7 @@ mod guard;
 mod lifecycle;
 mod provision;
 
-use crate::support::{Place, Store, eventually};
+use crate::support::{Store, TestEngine, eventually};
 use hierlock::lease::{Lease, LeaseRequest, Leases};
 use hierlock::{Error, Hierarchy, Target};
 use std::time::Duration;
@@ -64,16 +64,18 @@ async fn wait_until_expired(leases: &Leases, lease: &Lease) {
 
 /// Returns the clock of the database in milliseconds.
 async fn clock(store: &Store) -> i64 {
-    store.number(&clock_of(store.place)).await
+    store.number(&clock_of(store.engine)).await
 }
 
-fn clock_of(place: Place) -> String {
-    match place {
-        Place::Server(hierlock_sandbox::Engine::Postgres) => {
+fn clock_of(engine: TestEngine) -> String {
+    match engine {
+        TestEngine::Server(hierlock_sandbox::Engine::Postgres) => {
             "SELECT (EXTRACT(EPOCH FROM clock_timestamp()) * 1000)::bigint".to_owned()
         }
-        Place::Server(_) => "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED)".to_owned(),
-        Place::Sqlite => {
+        TestEngine::Server(_) => {
+            "SELECT CAST(UNIX_TIMESTAMP(SYSDATE(3)) * 1000 AS SIGNED)".to_owned()
+        }
+        TestEngine::Sqlite => {
             "SELECT CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)".to_owned()
         }
     }

@@ -66,7 +66,7 @@ async fn the_script_provisions_the_tables(store: Store) {
 
 /// Returns whether the engine has a table of slots, which an acquire locks.
 fn has_slots(store: &Store) -> bool {
-    matches!(store.place, Place::Server(Engine::Mysql | Engine::Mariadb))
+    matches!(store.engine, TestEngine::Server(Engine::Mysql | Engine::Mariadb))
 }
 
 async fn a_missing_slot_is_reported(store: Store) {

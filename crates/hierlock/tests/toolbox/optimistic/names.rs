@@ -1,7 +1,7 @@
 //! Names and values that could break out of a statement, and keys of every shape.
 
 use super::is_engine;
-use crate::support::{Place, Store, on_every_engine};
+use crate::support::{Store, TestEngine, on_every_engine};
 use hierlock::optimistic::{Changes, UpdateOutcome, VersionedTable, WaitPolicy};
 use hierlock_sandbox::Engine;
 
@@ -16,8 +16,10 @@ on_every_engine! {
 
 /// Returns a quoted name for the engine.
 fn quoted(store: &Store, name: &str) -> String {
-    match store.place {
-        Place::Server(Engine::Mysql | Engine::Mariadb) => format!("`{}`", name.replace('`', "``")),
+    match store.engine {
+        TestEngine::Server(Engine::Mysql | Engine::Mariadb) => {
+            format!("`{}`", name.replace('`', "``"))
+        }
         _ => format!("\"{}\"", name.replace('"', "\"\"")),
     }
 }
@@ -100,13 +102,13 @@ async fn a_key_can_have_several_columns(store: Store) {
 }
 
 async fn a_table_can_be_in_another_schema(store: Store) {
-    let schema = match store.place {
-        Place::Sqlite => "main".to_owned(),
-        Place::Server(_) => format!("shop_{}", store.url.rsplit('/').next().unwrap()),
+    let schema = match store.engine {
+        TestEngine::Sqlite => "main".to_owned(),
+        TestEngine::Server(_) => format!("shop_{}", store.url.rsplit('/').next().unwrap()),
     };
-    let make = match store.place {
-        Place::Sqlite => "SELECT 1".to_owned(),
-        Place::Server(_) => format!("CREATE SCHEMA {schema}"),
+    let make = match store.engine {
+        TestEngine::Sqlite => "SELECT 1".to_owned(),
+        TestEngine::Server(_) => format!("CREATE SCHEMA {schema}"),
     };
     store.run(&make).await;
     store.run(&format!("CREATE TABLE {schema}.seats (id INT PRIMARY KEY, v INT NOT NULL)")).await;
@@ -146,10 +148,10 @@ async fn a_transaction_of_sqlx_can_be_used(store: Store) {
             pool.close().await;
         }};
     }
-    match store.place {
-        Place::Sqlite => on!(sqlx::SqlitePool, &store.url),
-        Place::Server(Engine::Postgres) => on!(sqlx::PgPool, &store.url),
-        Place::Server(_) => on!(sqlx::MySqlPool, &store.url.replacen("mariadb", "mysql", 1)),
+    match store.engine {
+        TestEngine::Sqlite => on!(sqlx::SqlitePool, &store.url),
+        TestEngine::Server(Engine::Postgres) => on!(sqlx::PgPool, &store.url),
+        TestEngine::Server(_) => on!(sqlx::MySqlPool, &store.url.replacen("mariadb", "mysql", 1)),
     }
     assert_eq!(super::read_seat(&store).await, (Some("ada".to_owned()), 100, 2));
 }

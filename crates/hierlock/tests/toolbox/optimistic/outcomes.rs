@@ -1,7 +1,7 @@
 //! The outcomes of an update, and the errors of rows without a proper version.
 
 use super::{SEATS, read_seat, seat};
-use crate::support::{Place, Store, on_every_engine};
+use crate::support::{Store, TestEngine, on_every_engine};
 use hierlock::optimistic::{Changes, UpdateOutcome, VersionCheck, VersionedTable, WaitPolicy};
 use hierlock::retry::{RetryCause, Retryable};
 use hierlock_sandbox::Engine;
@@ -181,7 +181,7 @@ async fn a_key_of_several_rows_is_an_error(store: Store) {
 async fn a_version_can_have_any_integer_type(store: Store) {
     let innodb =
         ["TINYINT", "MEDIUMINT", "TINYINT UNSIGNED", "SMALLINT UNSIGNED", "BIGINT UNSIGNED"];
-    let is_innodb = matches!(store.place, Place::Server(Engine::Mysql | Engine::Mariadb));
+    let is_innodb = matches!(store.engine, TestEngine::Server(Engine::Mysql | Engine::Mariadb));
     let innodb = if is_innodb { &innodb[..] } else { &[] };
     for (number, integer) in ["SMALLINT", "INTEGER", "BIGINT"].iter().chain(innodb).enumerate() {
         let table = format!("t{number}");
@@ -211,7 +211,7 @@ async fn an_invalid_version_is_an_error(store: Store) {
         ("VARCHAR(9)", "'abc'", "a version is an integer"),
         ("DOUBLE PRECISION", "1.5", "a version is an integer"),
     ];
-    if matches!(store.place, Place::Server(Engine::Mysql | Engine::Mariadb)) {
+    if matches!(store.engine, TestEngine::Server(Engine::Mysql | Engine::Mariadb)) {
         invalid.push(("BIGINT UNSIGNED", "9223372036854775808", "a version is an integer"));
     }
     for (number, (kind, value, expected)) in invalid.into_iter().enumerate() {
@@ -225,7 +225,7 @@ async fn an_invalid_version_is_an_error(store: Store) {
             row.lock(&mut tx, 1, WaitPolicy::Wait).await.unwrap_err(),
         ];
         // Servers have their own error for the comparison of such a text with a number.
-        if kind != "VARCHAR(9)" || store.place == Place::Sqlite {
+        if kind != "VARCHAR(9)" || store.engine == TestEngine::Sqlite {
             errors.push(row.bump_if(&mut tx, 3).await.unwrap_err());
         }
         for error in errors {
@@ -260,16 +260,16 @@ async fn a_missing_column_is_an_error(store: Store) {
 
 async fn an_update_prevented_by_a_trigger_is_an_error(store: Store) {
     let seat = seat(&store).await;
-    let trigger = match store.place {
-        Place::Sqlite => {
+    let trigger = match store.engine {
+        TestEngine::Sqlite => {
             "CREATE TRIGGER keep BEFORE UPDATE ON seats BEGIN SELECT RAISE(IGNORE); END"
         }
-        Place::Server(Engine::Postgres) => {
+        TestEngine::Server(Engine::Postgres) => {
             "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; \
              CREATE TRIGGER keep BEFORE UPDATE ON seats FOR EACH ROW EXECUTE FUNCTION keep()"
         }
         // On the others a trigger cannot skip an update.
-        Place::Server(_) => return,
+        TestEngine::Server(_) => return,
     };
     store.run(trigger).await;
     let mut tx = store.database.begin().await.unwrap();

@@ -2,7 +2,7 @@
 
 use super::{begin_at, begin_with_snapshot, bump, is_engine, read_seat, seat};
 use crate::servers::OutsideSession;
-use crate::support::{Place, Store, eventually, on_every_engine};
+use crate::support::{Store, TestEngine, eventually, on_every_engine};
 use hierlock::optimistic::{Changes, UpdateOutcome, VersionCheck, WaitPolicy, until_current};
 use hierlock::retry::{GiveUpReason, RetryCause, Retryable};
 use hierlock_sandbox::Engine;
@@ -109,7 +109,7 @@ async fn retries_end_if_a_row_stays_stale(store: Store) {
 /// Waits until a session waits for a lock, as the server reports. (SQLite reports nothing; there the second session
 /// waits before it can read.)
 async fn wait_until_a_session_waits(store: &Store) {
-    let Place::Server(engine) = store.place else { return };
+    let TestEngine::Server(engine) = store.engine else { return };
     let mut outside = OutsideSession::connect(&store.url).await;
     eventually("a session waits for a lock", async || match engine {
         Engine::Mysql => {
@@ -152,7 +152,7 @@ async fn a_locked_row_stays_current(store: Store) {
         }
     });
     let later = later.map(tokio::spawn);
-    if let Place::Server(_) = store.place {
+    if let TestEngine::Server(_) = store.engine {
         let mut outside = OutsideSession::connect(&store.url).await;
         outside.until_busy(1 + later.len()).await;
     }
@@ -172,7 +172,7 @@ async fn nowait_fails_on_a_locked_row(store: Store) {
     let seat = seat(&store).await;
     // On SQLite only a transaction that does not announce a write can have begun.
     let mut second = begin_at(&store, "READ COMMITTED").await;
-    if store.place == Place::Sqlite {
+    if store.engine == TestEngine::Sqlite {
         second.run("PRAGMA busy_timeout = 0").await.unwrap();
     }
     let mut first = store.database.begin().await.unwrap();
@@ -229,11 +229,11 @@ async fn an_old_snapshot_does_not_hide_a_change(store: Store) {
         );
         let sold = Changes::new().set("holder", "bob");
         let outcome = seat.update(&mut tx, seen, sold).await;
-        let conflict = match store.place {
-            Place::Sqlite => Some(RetryCause::Busy),
-            Place::Server(Engine::Postgres) => Some(RetryCause::Conflict),
-            Place::Server(_) if setting.ends_with("ON") => Some(RetryCause::Conflict),
-            Place::Server(_) => None,
+        let conflict = match store.engine {
+            TestEngine::Sqlite => Some(RetryCause::Busy),
+            TestEngine::Server(Engine::Postgres) => Some(RetryCause::Conflict),
+            TestEngine::Server(_) if setting.ends_with("ON") => Some(RetryCause::Conflict),
+            TestEngine::Server(_) => None,
         };
         match conflict {
             None => assert_eq!(outcome.unwrap(), UpdateOutcome::Stale { expected: seen, current }),
@@ -279,7 +279,7 @@ async fn a_waiting_update_that_is_dropped_changes_nothing(store: Store) {
     waits.abort();
     assert!(waits.await.unwrap_err().is_cancelled());
     first.rollback().await.unwrap();
-    if let Place::Server(_) = store.place {
+    if let TestEngine::Server(_) = store.engine {
         OutsideSession::connect(&store.url).await.until_busy(0).await;
     }
     assert_eq!(read_seat(&store).await, (None, 100, 1));
@@ -288,7 +288,7 @@ async fn a_waiting_update_that_is_dropped_changes_nothing(store: Store) {
 /// A plain SELECT would let another session write in between.
 #[tokio::test]
 async fn a_lock_without_immediate_blocks_other_writers() {
-    let store = Store::new(Place::Sqlite).await.unwrap();
+    let store = Store::new(TestEngine::Sqlite).await.unwrap();
     let seat = seat(&store).await;
     let mut tx = begin_with_snapshot(&store).await;
     assert_eq!(seat.lock(&mut tx, 1, WaitPolicy::Wait).await.unwrap(), VersionCheck::Current);
@@ -304,7 +304,7 @@ async fn a_lock_without_immediate_blocks_other_writers() {
 /// The blocker is not another writer, so NOWAIT does not help.
 #[tokio::test]
 async fn a_lock_after_an_old_snapshot_must_be_retried() {
-    let store = Store::new(Place::Sqlite).await.unwrap();
+    let store = Store::new(TestEngine::Sqlite).await.unwrap();
     let seat = seat(&store).await;
     let mut tx = begin_with_snapshot(&store).await;
     assert_eq!(seat.version(&mut tx).await.unwrap(), Some(1));
@@ -321,7 +321,7 @@ async fn a_lock_after_an_old_snapshot_must_be_retried() {
 /// stale.
 #[tokio::test]
 async fn a_stale_update_on_postgres_does_not_wait_for_inserts_of_children() {
-    let Some(store) = Store::new(Place::Server(Engine::Postgres)).await else { return };
+    let Some(store) = Store::new(TestEngine::Server(Engine::Postgres)).await else { return };
     let seat = seat(&store).await;
     store.run("CREATE TABLE tickets (seat BIGINT REFERENCES seats (id))").await;
     let mut child = store.database.begin().await.unwrap();

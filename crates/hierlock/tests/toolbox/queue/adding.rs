@@ -1,7 +1,7 @@
 //! Adding jobs, and the order in which they are claimed.
 
 use super::{LONG, add, claim_one, payloads, provision_queue, states};
-use crate::support::{Place, Store, eventually, on_every_engine};
+use crate::support::{Store, TestEngine, eventually, on_every_engine};
 use hierlock::queue::{EnqueueOutcome, Job, Queue};
 use std::time::{Duration, SystemTime};
 
@@ -109,7 +109,7 @@ async fn a_job_exists_only_if_its_transaction_commits(store: Store) {
         let mut tx = store.database.begin().await.unwrap();
         let added = queue.enqueue_in(&mut tx, Job::new(end).unique("k")).await.unwrap();
         assert!(added.is_added(), "{end}");
-        if let Place::Server(_) = store.place {
+        if let TestEngine::Server(_) = store.engine {
             assert_eq!(payloads(&queue).await, [""; 0], "the job is visible before the commit");
         }
         match end {
@@ -150,9 +150,11 @@ async fn a_transaction_of_sqlx_can_enqueue(store: Store) {
             let mut tx = pool.begin_with($level).await.unwrap();
             sqlx::query("SELECT COUNT(*) FROM hier_jobs").fetch_all(&mut *tx).await.unwrap();
             // On a server this job is added after the snapshot, if there is one.
-            let first = match store.place {
-                Place::Server(_) => queue.enqueue(Job::new("first").unique("k")).await.unwrap(),
-                Place::Sqlite => {
+            let first = match store.engine {
+                TestEngine::Server(_) => {
+                    queue.enqueue(Job::new("first").unique("k")).await.unwrap()
+                }
+                TestEngine::Sqlite => {
                     queue.enqueue_in(&mut tx, Job::new("first").unique("k")).await.unwrap()
                 }
             };
@@ -162,7 +164,7 @@ async fn a_transaction_of_sqlx_can_enqueue(store: Store) {
             tx.commit().await.unwrap();
             assert_eq!(payloads(&queue).await, ["first", "second"]);
             // A transaction of another engine is refused.
-            let other = queue_of_another_engine(store.place).await;
+            let other = queue_of_another_engine(store.engine).await;
             let mut tx = pool.begin().await.unwrap();
             let error = other.enqueue_in(&mut tx, Job::new("x")).await.unwrap_err();
             assert!(error.is_usage() && error.to_string().contains("the queue is in"), "{error}");
@@ -176,12 +178,12 @@ async fn a_transaction_of_sqlx_can_enqueue(store: Store) {
 }
 
 /// Returns a queue in a database of another engine, without a connection.
-async fn queue_of_another_engine(place: Place) -> Queue {
-    match place {
-        Place::Server(_) => {
+async fn queue_of_another_engine(engine: TestEngine) -> Queue {
+    match engine {
+        TestEngine::Server(_) => {
             Queue::new(sqlx::SqlitePool::connect_lazy("sqlite::memory:").unwrap(), "mail").unwrap()
         }
-        Place::Sqlite => {
+        TestEngine::Sqlite => {
             Queue::new(sqlx::PgPool::connect_lazy("postgres://nobody@localhost/x").unwrap(), "mail")
                 .unwrap()
         }

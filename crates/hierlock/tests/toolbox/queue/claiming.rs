@@ -2,7 +2,7 @@
 
 use super::{LONG, add, claim_one, end_leases, payloads, provision_queue, states};
 use crate::servers::TEST_LIMIT;
-use crate::support::{Place, Store, eventually, on_every_engine};
+use crate::support::{Store, TestEngine, eventually, on_every_engine};
 use futures_util::FutureExt as _;
 use hierlock::queue::{DeadJobFilter, FailureOutcome, Job, Queue};
 use hierlock::retry::{RetryPolicy, retry};
@@ -109,7 +109,7 @@ async fn a_claimed_job_reports_its_loss(store: Store) {
 
 /// A job that is completed in a long transaction must not prevent the leases of others from being extended.
 async fn a_heartbeat_does_not_wait_for_locked_jobs(store: Store) {
-    if store.place == Place::Sqlite {
+    if store.engine == TestEngine::Sqlite {
         return; // One writer at a time: there is nothing to skip.
     }
     let queue = provision_queue(&store).await;

@@ -3,7 +3,7 @@
 
 use super::{LONG, add, end_leases, provision_queue, states};
 use crate::servers::TEST_LIMIT;
-use crate::support::{Place, Store, database_with_idle_check, eventually};
+use crate::support::{Store, TestEngine, database_with_idle_check, eventually};
 use hierlock::queue::{ClaimedJob, JobOutcome, Queue, WorkerSummary};
 use hierlock_sandbox::proxy::{NetworkMode, Proxy};
 use hierlock_sandbox::{Engine, on_each_server};
@@ -31,7 +31,7 @@ struct QueueBehindProxy {
 
 impl QueueBehindProxy {
     async fn new(engine: Engine) -> Option<Self> {
-        let store = Store::new(Place::Server(engine)).await?;
+        let store = Store::new(TestEngine::Server(engine)).await?;
         let direct = provision_queue(&store).await;
         let proxy = Proxy::start(&store.url).await;
         let (database, is_idle) = database_with_idle_check(&proxy.url).await;

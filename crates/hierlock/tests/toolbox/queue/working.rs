@@ -2,7 +2,7 @@
 
 use super::{LONG, add, end_leases, provision_queue, states};
 use crate::servers::TEST_LIMIT;
-use crate::support::{Place, Store, eventually, on_every_engine};
+use crate::support::{Store, TestEngine, eventually, on_every_engine};
 use hierlock::queue::{ClaimedJob, Job, Queue};
 
 use std::collections::BTreeMap;
@@ -275,8 +275,8 @@ const LISTENING: &str = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = c
 /// The worker is woken by the commit of another client.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgres_wakes_a_worker_of_another_process() {
-    let place = Place::Server(hierlock_sandbox::Engine::Postgres);
-    let Some(store) = Store::new(place).await else { return };
+    let engine = TestEngine::Server(hierlock_sandbox::Engine::Postgres);
+    let Some(store) = Store::new(engine).await else { return };
     let queue = provision_queue(&store).await;
     let outside = Queue::new(store.other().await, "mail").unwrap();
     let mut observer = crate::servers::OutsideSession::connect(&store.url).await;

@@ -8,45 +8,45 @@ use std::path::PathBuf;
 
 /// A server or a file whose locks can be listed.
 #[derive(Clone, Debug)]
-pub(crate) enum LockPlace {
+pub(crate) enum LockBackend {
     Server(ServerUrl),
     File(PathBuf),
 }
 
-impl LockPlace {
-    /// Returns the place of a URL; by default the lock file of `hierlock run`.
+impl LockBackend {
+    /// Returns the backend of a URL; by default the lock file of `hierlock run`.
     pub(crate) fn of(url: Option<&ServerUrl>) -> Result<Self, CommandError> {
-        let Some(url) = url else { return Ok(LockPlace::File(hierlock::default_path()?)) };
+        let Some(url) = url else { return Ok(LockBackend::File(hierlock::default_path()?)) };
         match url.expose().split_once(':') {
             Some(("memory", _)) => Err(CommandError::usage(
                 "the locks of `memory:` are in one process, and only that process can list them (`Hierlock::holders`)",
             )),
             Some(("file", path)) => {
-                Ok(LockPlace::File(path.strip_prefix("//").unwrap_or(path).into()))
+                Ok(LockBackend::File(path.strip_prefix("//").unwrap_or(path).into()))
             }
-            _ => Ok(LockPlace::Server(url.clone())),
+            _ => Ok(LockBackend::Server(url.clone())),
         }
     }
 }
 
-/// Takes snapshots of a place. Connects at the first snapshot, and again after a failure.
+/// Takes snapshots of a backend. Connects at the first snapshot, and again after a failure.
 pub(crate) struct LockSource {
-    place: LockPlace,
+    backend: LockBackend,
     inspector: Option<LockInspector>,
     /// A node whose locks are read even if no label names it.
     pub(super) path: Option<Target>,
 }
 
 impl LockSource {
-    pub(crate) fn new(place: LockPlace) -> Self {
-        Self { place, inspector: None, path: None }
+    pub(crate) fn new(backend: LockBackend) -> Self {
+        Self { backend, inspector: None, path: None }
     }
 
-    /// Takes a snapshot. Fails if the place cannot be read.
+    /// Takes a snapshot. Fails if the backend cannot be read.
     pub(crate) async fn snapshot(&mut self) -> Result<LockSnapshot, CommandError> {
-        let url = match &self.place {
-            LockPlace::Server(url) => url,
-            LockPlace::File(path) => return file::snapshot(path),
+        let url = match &self.backend {
+            LockBackend::Server(url) => url,
+            LockBackend::File(path) => return file::snapshot(path),
         };
         // Taken out, so that the connection is dropped after a failure.
         let mut inspector = match self.inspector.take() {
@@ -73,9 +73,9 @@ impl LockSource {
 
     /// Returns a filter for the sessions that hold or want a node, its ancestors or descendants.
     pub(super) fn filter(&self, snapshot: &LockSnapshot, node: &Target) -> PathFilter {
-        match &self.place {
-            LockPlace::Server(_) => snapshot.filter(node),
-            LockPlace::File(_) => file::filter(node),
+        match &self.backend {
+            LockBackend::Server(_) => snapshot.filter(node),
+            LockBackend::File(_) => file::filter(node),
         }
     }
 }

@@ -75,25 +75,25 @@ impl FromStr for Engine {
 
 /// An engine and, for scenarios that lock nodes on a server, the strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct BackendKind {
     /// The engine that manages the locks.
     pub engine: Engine,
     /// The mapping of nodes to slots; only for scenarios that lock nodes, and only on servers.
     pub strategy: Option<Strategy>,
 }
 
-impl Place {
-    /// Returns all places of these engines: a server has one per strategy.
-    pub fn all(engines: impl IntoIterator<Item = Engine>) -> Vec<Place> {
-        let places = |engine: Engine| match engine.strategies() {
-            [] => vec![Place { engine, strategy: None }],
-            all => all.iter().map(|own| Place { engine, strategy: Some(*own) }).collect(),
+impl BackendKind {
+    /// Returns all backends of these engines: a server has one per strategy.
+    pub fn all(engines: impl IntoIterator<Item = Engine>) -> Vec<BackendKind> {
+        let backends = |engine: Engine| match engine.strategies() {
+            [] => vec![BackendKind { engine, strategy: None }],
+            all => all.iter().map(|own| BackendKind { engine, strategy: Some(*own) }).collect(),
         };
-        engines.into_iter().flat_map(places).collect()
+        engines.into_iter().flat_map(backends).collect()
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for BackendKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.strategy {
             Some(strategy) => f.pad(&format!("{} {strategy}", self.engine)),
@@ -102,4 +102,4 @@ impl fmt::Display for Place {
     }
 }
 
-serialize_as_text!(Engine, Place);
+serialize_as_text!(Engine, BackendKind);
