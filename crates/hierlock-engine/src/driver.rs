@@ -58,7 +58,9 @@ impl Driver {
                 "COMMIT AND NO CHAIN NO RELEASE; SET TRANSACTION ISOLATION LEVEL READ COMMITTED; START TRANSACTION READ WRITE"
             }
             Driver::Postgres => "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
-            Driver::Sqlite => "BEGIN IMMEDIATE",
+            // The SELECT makes the connection notice changes of the schema by others. SQLite does so itself if a table is
+            // missing, but not if an index is missing that ON CONFLICT needs.
+            Driver::Sqlite => "BEGIN IMMEDIATE; SELECT 1 FROM sqlite_schema LIMIT 0",
         }
     }
 

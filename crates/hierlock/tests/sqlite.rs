@@ -1,8 +1,9 @@
 //! The toolbox on SQLite, which needs no server.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use hierlock::queue::{Job, Queue};
 use hierlock::retry::{GiveUpReason, RetryCause, RetryPolicy, Retryable, retry};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqlitePoolOptions};
 use sqlx::{ConnectOptions, Executor};
 use std::path::Path;
 use std::time::Duration;
@@ -43,4 +44,24 @@ async fn a_busy_file_is_retried() {
         second.lock().await.execute("INSERT INTO t VALUES (1)").await
     });
     assert_eq!(again.await.unwrap_err().attempts, 1, "a permanent error is not retried");
+}
+
+/// The failure this prevents: a connection that had seen a table before another connection created its unique index
+/// failed with "ON CONFLICT clause does not match any PRIMARY KEY or UNIQUE constraint", since SQLite does not read the
+/// schema again before it reports this error.
+#[tokio::test]
+async fn a_connection_sees_an_index_that_another_one_has_created() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a.db");
+    let mut other = connect(&file).await;
+    let options = SqliteConnectOptions::new().filename(&file);
+    let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+    let queue = Queue::new(pool.clone(), "mail").unwrap();
+    for statement in queue.script().split(";\n").filter(|text| !text.is_empty()) {
+        if statement.contains("INDEX") {
+            pool.execute("SELECT COUNT(*) FROM hier_jobs").await.unwrap();
+        }
+        other.execute(sqlx::AssertSqlSafe(statement.to_owned())).await.unwrap();
+    }
+    assert!(queue.enqueue(Job::new("x")).await.unwrap().is_added());
 }
