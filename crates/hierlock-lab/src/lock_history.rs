@@ -21,7 +21,7 @@ pub(crate) struct LockHistory<'a> {
 }
 
 /// A session that blocks another in the cycle that step `closing` has closed.
-struct Holder<'a> {
+struct LockHolder<'a> {
     session: &'a SessionName,
     closing: usize,
     /// The target that the session itself waited for at the end of that step.
@@ -46,7 +46,7 @@ impl<'a> LockHistory<'a> {
                 self.find_blocking(edge, closing);
             }
             let holder =
-                Holder { session: &edge.holder, closing, waiting: wants.get(&edge.holder) };
+                LockHolder { session: &edge.holder, closing, waiting: wants.get(&edge.holder) };
             for lock in &mut edge.blocking {
                 match self.find_statement(lock, edge.wants.as_ref(), &holder) {
                     Ok((statement, granted_in)) => {
@@ -67,7 +67,7 @@ impl<'a> LockHistory<'a> {
     /// Returns the statement that took a lock, first recorded after step `at`, if that is known.
     pub(crate) fn statement_of(&self, lock: &Lock, at: usize) -> Option<usize> {
         let taken = BlockingLock::new(lock.target.clone(), true);
-        let holder = Holder { session: &lock.session, closing: at + 1, waiting: None };
+        let holder = LockHolder { session: &lock.session, closing: at + 1, waiting: None };
         self.attribute(&taken, &holder, at).ok().map(|(statement, _)| statement)
     }
 
@@ -153,9 +153,9 @@ impl<'a> LockHistory<'a> {
         &self,
         lock: &mut BlockingLock,
         wanted: Option<&LockTarget>,
-        holder: &Holder<'_>,
+        holder: &LockHolder<'_>,
     ) -> Attribution {
-        let Holder { session, closing, .. } = *holder;
+        let LockHolder { session, closing, .. } = *holder;
         let (target, granted) = (lock.target.clone(), lock.granted);
         let is_same_lock = |other: &LockTarget| {
             is_same_object(other, &target)
@@ -213,7 +213,7 @@ impl<'a> LockHistory<'a> {
     }
 
     /// Finds the statement that took a lock which appeared in step `at`.
-    fn attribute(&self, lock: &BlockingLock, holder: &Holder<'_>, at: usize) -> Attribution {
+    fn attribute(&self, lock: &BlockingLock, holder: &LockHolder<'_>, at: usize) -> Attribution {
         let session = holder.session;
         if let Some(statement) = self.progressing_statement(holder, at) {
             return Ok((statement, lock.granted.then_some(at)));
@@ -232,8 +232,8 @@ impl<'a> LockHistory<'a> {
     }
 
     /// Returns the statement of a session that made progress in step `at`.
-    fn progressing_statement(&self, holder: &Holder<'_>, at: usize) -> Option<usize> {
-        let Holder { session, closing, waiting } = *holder;
+    fn progressing_statement(&self, holder: &LockHolder<'_>, at: usize) -> Option<usize> {
+        let LockHolder { session, closing, waiting } = *holder;
         let steps = self.steps.get(..=at)?;
         let is_own = |step: &StepRecord| step.session == *session && !step.text.is_empty();
         let statement = steps.iter().rposition(is_own)?;

@@ -128,7 +128,7 @@ pub(crate) fn run(mut command: Command, input: &str) -> Result<String> {
 pub(crate) type User = Option<u32>;
 
 /// Returns an unprivileged user if this process runs as root, for a server that refuses to run as root.
-pub(crate) fn never_root() -> User {
+pub(crate) fn unprivileged_user() -> User {
     const NOBODY: u32 = 65534;
     nix::unistd::getuid().is_root().then_some(NOBODY)
 }

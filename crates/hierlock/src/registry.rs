@@ -132,7 +132,7 @@ impl RegistryEntry {
     }
 
     /// Records that a plan was locked.
-    pub(crate) fn note(&self, plan: Plan) {
+    pub(crate) fn record_plan(&self, plan: Plan) {
         self.with(|record| record.planned = Some(plan));
     }
 

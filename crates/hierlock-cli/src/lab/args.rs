@@ -24,7 +24,7 @@ Examples:
   hierlock lab run deadlock                            # those of one topic
   hierlock lab run deadlock/cycle --verbose            # one of them, step by step
   hierlock lab run mine.lab --engine postgres --locks  # one of your own, with the locks after each step
-  hierlock lab run --html report.html                  # a page to show each other
+  hierlock lab run --html report.html                  # one page to share
   hierlock lab matrix --engine memory
   hierlock lab anomalies --engine postgres
 

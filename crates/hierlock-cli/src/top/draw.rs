@@ -173,9 +173,9 @@ fn draw_list(frame: &mut Frame, area: Rect, state: &TopState, red: Style) {
 }
 
 /// The header of a column, its width, and its text for a session.
-type Column = (&'static str, Constraint, fn(&SessionRow) -> String);
+type SessionColumn = (&'static str, Constraint, fn(&SessionRow) -> String);
 
-const COLUMNS: &[Column] = &[
+const COLUMNS: &[SessionColumn] = &[
     ("SESSION", Constraint::Length(14), |row| session_cell(row, 14)),
     ("WAITS", Constraint::Length(10), waits_cell),
     ("BEHIND", Constraint::Length(8), behind_cell),
@@ -186,7 +186,7 @@ const COLUMNS: &[Column] = &[
     ("LOCK", Constraint::Fill(3), |row| row.lock.clone()),
     ("WHO", Constraint::Fill(2), |row| row.client.clone()),
 ];
-const NARROW_COLUMNS: &[Column] = &[
+const NARROW_COLUMNS: &[SessionColumn] = &[
     ("SESSION", Constraint::Length(9), |row| session_cell(row, 9)),
     ("WAITS", Constraint::Length(6), waits_cell),
     ("LOCK", Constraint::Fill(1), |row| row.lock.clone()),

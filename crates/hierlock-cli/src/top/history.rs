@@ -66,12 +66,13 @@ pub(super) struct DeadlockFigures {
     pub(super) recent_ms: u64,
 }
 
-type WaitKey = (i64, Option<LockTarget>);
+/// A wait: the process id of the session, and the lock that it waits for.
+type ObservedWait = (i64, Option<LockTarget>);
 
 /// The data of earlier observations that the figures need.
 #[derive(Clone, Debug)]
 pub(super) struct History {
-    waits: BTreeSet<WaitKey>,
+    waits: BTreeSet<ObservedWait>,
     taken: Option<SystemTime>,
     deadlocks: VecDeque<(SystemTime, u64)>,
     pub(super) figures: Figures,
@@ -94,7 +95,7 @@ impl History {
     pub(super) fn add(&mut self, sample: &LockSample) {
         let snapshot = &sample.snapshot;
         let waiters = snapshot.sessions.iter().filter_map(|it| Some((it, it.wait.as_ref()?)));
-        let waits: BTreeSet<WaitKey> = waiters
+        let waits: BTreeSet<ObservedWait> = waiters
             .clone()
             .map(|(it, wait)| (it.info.pid, wait.wanted.as_ref().map(|lock| lock.target.clone())))
             .collect();

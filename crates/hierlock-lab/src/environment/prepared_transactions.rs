@@ -28,17 +28,19 @@ struct PreparedTransaction {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Change {
-    Prepares(String),
-    Ends(String),
+enum TwoPhaseAction {
+    Prepare(String),
+    End(String),
 }
 
 impl PreparedTransactions {
     /// Records whether a successful statement of the case prepares or ends a transaction.
     pub(super) fn record(&self, driver: Driver, sql: &str, by: Option<i64>) {
-        match change(driver, sql) {
-            Some(Change::Prepares(name)) => self.0.lock().push(PreparedTransaction { name, by }),
-            Some(Change::Ends(name)) => self.0.lock().retain(|known| known.name != name),
+        match two_phase_action(driver, sql) {
+            Some(TwoPhaseAction::Prepare(name)) => {
+                self.0.lock().push(PreparedTransaction { name, by })
+            }
+            Some(TwoPhaseAction::End(name)) => self.0.lock().retain(|known| known.name != name),
             None => {}
         }
     }
@@ -58,10 +60,10 @@ impl PreparedTransactions {
         except: &[Statement],
     ) -> LabResult<Vec<String>> {
         let driver = connection.dialect.driver();
-        let later = except.iter().filter_map(|statement| change(driver, &statement.sql));
-        let later: Vec<Change> = later.collect();
+        let later = except.iter().filter_map(|statement| two_phase_action(driver, &statement.sql));
+        let later: Vec<TwoPhaseAction> = later.collect();
         let mut names: Vec<String> = self.0.lock().iter().map(|known| known.name.clone()).collect();
-        names.retain(|name| !later.contains(&Change::Ends(name.clone())));
+        names.retain(|name| !later.contains(&TwoPhaseAction::End(name.clone())));
         let mut notes = Vec::new();
         for name in names {
             notes.extend(roll_back(connection, &name).await?);
@@ -111,11 +113,11 @@ async fn is_listed(connection: &mut LabConnection, name: &str) -> LabResult<bool
     Ok(rows.iter().any(has_name))
 }
 
-fn change(driver: Driver, sql: &str) -> Option<Change> {
+fn two_phase_action(driver: Driver, sql: &str) -> Option<TwoPhaseAction> {
     let words = StatementWords::of(driver, sql);
-    let change = match (words.first(), words.nth(1)) {
-        ("xa", "prepare") | ("prepare", "transaction") => Change::Prepares,
-        ("xa", "commit" | "rollback") | ("commit" | "rollback", "prepared") => Change::Ends,
+    let action = match (words.first(), words.nth(1)) {
+        ("xa", "prepare") | ("prepare", "transaction") => TwoPhaseAction::Prepare,
+        ("xa", "commit" | "rollback") | ("commit" | "rollback", "prepared") => TwoPhaseAction::End,
         _ => return None,
     };
     let mut name = String::new();
@@ -126,12 +128,12 @@ fn change(driver: Driver, sql: &str) -> Option<Change> {
             TokenKind::Comment => {}
         }
     }
-    Some(change(name.trim_end_matches(';').to_owned()))
+    Some(action(name.trim_end_matches(';').to_owned()))
 }
 
 /// Returns whether a statement prepares a transaction. The names of prepared transactions belong to the whole server.
 pub(super) fn is_preparing(driver: Driver, sql: &str) -> bool {
-    matches!(change(driver, sql), Some(Change::Prepares(_)))
+    matches!(two_phase_action(driver, sql), Some(TwoPhaseAction::Prepare(_)))
 }
 
 #[cfg(test)]

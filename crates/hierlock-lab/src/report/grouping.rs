@@ -62,7 +62,7 @@ impl<'a> ScenarioGroup<'a> {
         distinct(self.records.iter().map(|(_, record)| record.backend))
     }
 
-    pub(crate) fn cases_at(&self, backend: &BackendKind) -> Vec<Rounds<'a>> {
+    pub(crate) fn cases_on(&self, backend: &BackendKind) -> Vec<Rounds<'a>> {
         by_case(self.records.iter().copied().filter(|(_, record)| record.backend == *backend))
     }
 }

@@ -130,7 +130,7 @@ impl TextReporter {
         let lead = format!("{}  ", self.out.styled(BOLD, &name));
         self.paragraph(&lead, name.width() + 2, group.title);
         for backend in group.backends() {
-            let cases = group.cases_at(&backend);
+            let cases = group.cases_on(&backend);
             let agrees = cases.iter().flatten().all(|(_, record)| record.agrees());
             let lead = format!("  {} {backend:backend_width$}  ", self.check_mark(agrees));
             self.paragraph(&lead, backend_width + 6, &backend_summary(&cases));

@@ -4,7 +4,7 @@ use super::{Installation, find_program, search_path};
 use crate::Engine;
 use crate::error::{Error, Result};
 use crate::launch::{DataSource, Launch};
-use crate::supervisor::{User, never_root};
+use crate::supervisor::{User, unprivileged_user};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -36,7 +36,7 @@ fn directories() -> Vec<PathBuf> {
 impl Installation for Postgres {
     /// PostgreSQL refuses to run as root.
     fn user(&self) -> User {
-        never_root()
+        unprivileged_user()
     }
 
     fn prepare(&self, directory: &Path, launch: &Launch) -> Result<Command> {

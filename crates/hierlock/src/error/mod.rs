@@ -120,7 +120,7 @@ pub(crate) enum FileError {
         path.display()
     )]
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "only Linux has these locks"))]
-    NoLocksHere { path: PathBuf, source: std::io::Error },
+    LocksNotSupported { path: PathBuf, source: std::io::Error },
     #[error(
         "`{}` is replaced again and again while it is being locked; a lock file must stay in place",
         path.display()

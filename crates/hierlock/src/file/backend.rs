@@ -115,7 +115,7 @@ impl FileHold {
             undo.bytes.push((step.slot, held));
         }
         undo.bytes.clear();
-        self.entry.note(plan.clone());
+        self.entry.record_plan(plan.clone());
         Ok(())
     }
 

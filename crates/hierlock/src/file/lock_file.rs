@@ -86,7 +86,7 @@ impl LockFile {
         let source = io::Error::from(errno);
         match errno {
             Errno::EINVAL | Errno::ENOLCK | Errno::ENOSYS | Errno::EOPNOTSUPP => {
-                FileError::NoLocksHere { path: self.path.to_path_buf(), source }.into()
+                FileError::LocksNotSupported { path: self.path.to_path_buf(), source }.into()
             }
             _ => FileError::io("lock", &self.path)(source).into(),
         }

@@ -69,7 +69,7 @@ impl Acquirer {
             }
         };
         let Self { pool, scheme, entry, plan, .. } = self;
-        entry.note(plan);
+        entry.record_plan(plan);
         let since = pool.server.server_time().saturating_sub(entry.age().as_secs());
         let sessions = HoldSessions {
             main,

@@ -66,7 +66,7 @@ impl Acquirer {
             }
         }
         // No await between the last check for cancellation and this.
-        self.entry.note(self.plan.clone());
+        self.entry.record_plan(self.plan.clone());
         Ok(())
     }
 

@@ -20,16 +20,16 @@ const LEGEND_LINE: usize = 20;
 struct Chart {
     height: usize,
     subtitle: String,
-    columns: Vec<Column>,
+    columns: Vec<ChartColumn>,
     /// The horizontal lines of the grid: position and chance.
     rows: Vec<(String, String)>,
     target: (String, String),
     curves: Vec<Curve>,
-    points: Vec<Point>,
+    points: Vec<ChartPoint>,
 }
 
 /// A power of ten on the axis of buckets, with the size of the table below it.
-struct Column {
+struct ChartColumn {
     x: String,
     buckets: String,
     bytes: String,
@@ -37,7 +37,7 @@ struct Column {
 }
 
 /// A marked number of buckets, and its line in the legend.
-struct Point {
+struct ChartPoint {
     class: &'static str,
     x: String,
     y: String,
@@ -74,7 +74,7 @@ impl SizeReport {
     }
 
     /// Returns the points of the reported and of the recommended number of buckets.
-    fn points(&self, scale: &Scale) -> Vec<Point> {
+    fn points(&self, scale: &Scale) -> Vec<ChartPoint> {
         let recommended = self.recommended_buckets;
         let is_marked = |size: &&TableSize| {
             size.buckets == self.table.buckets || Some(size.buckets) == recommended
@@ -82,7 +82,7 @@ impl SizeReport {
         let point = |(i, size): (usize, &TableSize)| {
             let is_recommended = Some(size.buckets) == recommended;
             let buckets = HumanCount(size.buckets.into());
-            Point {
+            ChartPoint {
                 class: if is_recommended { "recommended" } else { "chosen" },
                 x: position(scale.x(size.buckets.into())),
                 y: position(scale.y(size.false_contention).clamp(TOP, BOTTOM)),
@@ -104,8 +104,8 @@ impl SizeReport {
     }
 }
 
-fn column(size: &TableSize, scale: &Scale) -> Column {
-    Column {
+fn column(size: &TableSize, scale: &Scale) -> ChartColumn {
+    ChartColumn {
         x: position(scale.x(size.buckets.into())),
         buckets: short(size.buckets),
         bytes: HumanBytes(size.bytes).to_string(),

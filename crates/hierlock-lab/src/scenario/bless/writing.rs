@@ -42,10 +42,10 @@ pub(super) fn write(
 }
 
 /// The index of an expectation of a step, and its new value; without an index it is added.
-type Change = (Option<usize>, Expectation);
+type ExpectationChange = (Option<usize>, Expectation);
 
 /// Returns the new values of expectations; `None` if two cases need different values of one expectation.
-fn changes(step: &StepTemplate, revisions: &[Revision<'_>]) -> Option<Vec<Change>> {
+fn changes(step: &StepTemplate, revisions: &[Revision<'_>]) -> Option<Vec<ExpectationChange>> {
     let mut groups = group_by(revisions, |revision| step.expectation(revision.case));
     // With an axis, one text may have several values, which is fine as long as all of them agree.
     groups.retain(|(_, group)| group.iter().any(|revision| revision.is_new()));
@@ -59,7 +59,7 @@ fn common(revisions: &[&Revision<'_>]) -> Option<Expectation> {
 }
 
 /// Changes existing lines, and adds one for the cases that none of them fits.
-fn update_lines(step: &StepTemplate, changes: &[Change], edits: &mut Edits<'_>) {
+fn update_lines(step: &StepTemplate, changes: &[ExpectationChange], edits: &mut Edits<'_>) {
     for (which, now) in changes {
         let Some(index) = *which else {
             let last = step.expectations.last().map(|e| e.value.template.line_numbers());
@@ -80,7 +80,7 @@ fn update_lines(step: &StepTemplate, changes: &[Change], edits: &mut Edits<'_>) 
 fn update_cells(
     step: &StepTemplate,
     table: &ExpectationTable,
-    changes: &[Change],
+    changes: &[ExpectationChange],
     edits: &mut Edits<'_>,
 ) {
     let mut rows: Vec<Vec<String>> = table.lines.iter().map(|line| edits.cells(*line)).collect();

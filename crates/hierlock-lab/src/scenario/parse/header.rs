@@ -16,26 +16,34 @@ use std::time::Duration;
 
 /// How often a header may occur, and whether it may have a guard (`Guarded`).
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Rule {
+enum HeaderRule {
     Once,
     Repeated,
     Guarded,
 }
 
 /// All headers: the key as it is written, the rule, and the message for a missing value or block.
-const HEADERS: [(&str, Rule, &str); 12] = [
-    ("seed", Rule::Repeated, "the seed is missing; it is `seed: 004 課題1`"),
-    ("engines", Rule::Once, "the engines are missing; it is `engines: mysql mariadb postgres`"),
-    ("strategies", Rule::Once, "the strategies are missing; it is `strategies: striped per-id`"),
-    ("buckets", Rule::Once, "the number is missing; it is `buckets: 257`"),
-    ("anomaly", Rule::Once, "the name is missing; it is `anomaly: G1a dirty read`"),
-    ("limit", Rule::Once, "the time is missing; it is `limit: 10s`"),
-    ("sessions", Rule::Guarded, MISSING_SETTINGS),
-    ("session A", Rule::Guarded, MISSING_SETTINGS),
-    ("for each NAME", Rule::Guarded, "the values are missing; they are separated by `|`"),
-    ("setup", Rule::Guarded, "`setup:` is empty; write its SQL below, indented"),
-    ("teardown", Rule::Guarded, "`teardown:` is empty; write its SQL below, indented"),
-    ("advice", Rule::Once, "`advice:` is empty; write its prose below, indented"),
+const HEADERS: [(&str, HeaderRule, &str); 12] = [
+    ("seed", HeaderRule::Repeated, "the seed is missing; it is `seed: 004 課題1`"),
+    (
+        "engines",
+        HeaderRule::Once,
+        "the engines are missing; it is `engines: mysql mariadb postgres`",
+    ),
+    (
+        "strategies",
+        HeaderRule::Once,
+        "the strategies are missing; it is `strategies: striped per-id`",
+    ),
+    ("buckets", HeaderRule::Once, "the number is missing; it is `buckets: 257`"),
+    ("anomaly", HeaderRule::Once, "the name is missing; it is `anomaly: G1a dirty read`"),
+    ("limit", HeaderRule::Once, "the time is missing; it is `limit: 10s`"),
+    ("sessions", HeaderRule::Guarded, MISSING_SETTINGS),
+    ("session A", HeaderRule::Guarded, MISSING_SETTINGS),
+    ("for each NAME", HeaderRule::Guarded, "the values are missing; they are separated by `|`"),
+    ("setup", HeaderRule::Guarded, "`setup:` is empty; write its SQL below, indented"),
+    ("teardown", HeaderRule::Guarded, "`teardown:` is empty; write its SQL below, indented"),
+    ("advice", HeaderRule::Once, "`advice:` is empty; write its prose below, indented"),
 ];
 
 const MISSING_SETTINGS: &str =
@@ -58,14 +66,14 @@ impl Parser<'_, '_> {
         self.enter(part, key.position);
         let known = self.scenario.headers.iter().find(|(known, _)| *known == name);
         match known.map(|(_, position)| position.line) {
-            _ if rule != Rule::Once => {}
+            _ if rule != HeaderRule::Once => {}
             None => self.scenario.headers.push((name, key.position)),
             Some(line) => self.report(
                 key.position,
                 format!("`{name}:` is already on line {line}; put all of it there"),
             ),
         }
-        if let Some(guard) = guard.filter(|_| rule != Rule::Guarded) {
+        if let Some(guard) = guard.filter(|_| rule != HeaderRule::Guarded) {
             let only = "only sessions, setup and teardown can";
             self.report(guard.position, format!("`{}:` cannot be guarded; {only}", key.text));
         }
@@ -180,7 +188,7 @@ impl Parser<'_, '_> {
     }
 }
 
-fn known_header(words: &[&str]) -> Option<(&'static str, Rule, &'static str)> {
+fn known_header(words: &[&str]) -> Option<(&'static str, HeaderRule, &'static str)> {
     let key = match words {
         ["session", _] => "session A",
         ["for", "each", ..] => "for each NAME",

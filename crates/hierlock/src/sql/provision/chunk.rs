@@ -67,12 +67,12 @@ impl Chunks {
 }
 
 /// Returns the gaps in a range, from the existing buckets in ascending order.
-pub(super) fn gaps(range: RowRange, there: impl IntoIterator<Item = u64>) -> Vec<RowRange> {
+pub(super) fn gaps(range: RowRange, existing: impl IntoIterator<Item = u64>) -> Vec<RowRange> {
     let RowRange { level, first, last } = range;
     let mut gaps = Vec::new();
     // 64 bits, because the bucket after the last one may not fit into 32.
     let mut expected = u64::from(first);
-    for bucket in there.into_iter().chain([u64::from(last) + 1]) {
+    for bucket in existing.into_iter().chain([u64::from(last) + 1]) {
         if bucket > expected {
             // Both are inside the range, so they fit into 32 bits.
             gaps.push(RowRange { level, first: expected as u32, last: (bucket - 1) as u32 });
@@ -110,9 +110,9 @@ mod tests {
             first in 0..20_u32, count in 1..40_u32, keep in prop::collection::vec(any::<bool>(), 60)
         ) {
             let range = RowRange { level: 1, first, last: first + count - 1 };
-            let there: Vec<u32> =
+            let existing: Vec<u32> =
                 (range.first..=range.last).filter(|b| keep[*b as usize]).collect();
-            let gaps = gaps(range, there.iter().copied().map(u64::from));
+            let gaps = gaps(range, existing.iter().copied().map(u64::from));
             let missing: Vec<u32> = gaps.iter().flat_map(|gap| gap.first..=gap.last).collect();
             let right: Vec<u32> =
                 (range.first..=range.last).filter(|b| !keep[*b as usize]).collect();
