@@ -185,6 +185,6 @@ pub(super) struct RunnerArgs {
     #[arg(long)]
     pub(super) strict: bool,
     /// How many cases run at a time
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = value_parser!(u16).range(1..=64))]
     pub(super) jobs: u16,
 }
