@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Edit locks that outlive a transaction, stored in a database
 ///
 /// While an owner has a lease on a node, no other owner gets one on it, above it or below it. It ends when it
-/// is released, when its time is over by the database's clock, or when an administrator takes it away.
+/// is released, when it expires by the database's clock, or when an administrator ends it.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LeaseArgs {
@@ -61,14 +61,14 @@ pub(super) enum LeaseCommand {
     ForceRelease {
         /// The number that `hierlock lease list` prints
         token: i64,
-        /// Who takes it away
+        /// Who ends it
         #[arg(long, value_name = "NAME")]
         actor: String,
         /// Why
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
-    /// List the leases that were taken away, latest first
+    /// List the leases that were ended by force, latest first
     #[command(after_help = "Example:\n  hierlock lease audit --limit 10")]
     Audit(ListArgs),
     /// Delete expired leases

@@ -239,13 +239,15 @@ async fn open_sessions(
         let open = LabSession::open(&address, settings, guard.prepared.clone());
         async move { (name.clone(), open.await) }
     });
-    let mut sessions = BTreeMap::new();
-    for (name, opened) in join_all(opening).await {
-        let session = opened.map_err(|LabError(why)| LabError(format!("session {name}: {why}")))?;
-        guard.connections.push(session.pid);
-        sessions.insert(name, session);
-    }
-    Ok(sessions)
+    let opened = join_all(opening).await;
+    // If one fails, the cleanup ends the others too.
+    let pids = opened.iter().filter_map(|(_, session)| session.as_ref().ok());
+    guard.connections.extend(pids.map(|session| session.pid));
+    let named = |(name, opened): (SessionName, LabResult<LabSession>)| match opened {
+        Ok(session) => Ok((name, session)),
+        Err(LabError(why)) => Err(LabError(format!("session {name}: {why}"))),
+    };
+    opened.into_iter().map(named).collect()
 }
 
 /// Runs the statements of `setup:` or `teardown:`; an error names the statement that failed.

@@ -57,7 +57,12 @@ impl HoldSessions {
     async fn ping(&mut self, pool: &LockPool) -> sqlx::Result<()> {
         let claims = self.entry.claims();
         let targets = claims.iter().map(|(target, mode)| (target, *mode));
-        let label = &LabelText::new(LabelLimit::WHOLE, &pool.settings.client, self.since, targets);
+        let label = &LabelText::new(
+            LabelLimit::NO_SERVER_LIMIT,
+            &pool.settings.client,
+            self.since,
+            targets,
+        );
         match &mut self.main {
             HoldSession::Own(session) => self.label_rows.ping(pool, session, label).await?,
             HoldSession::Shared(keys) => keys.ping(pool).await?,

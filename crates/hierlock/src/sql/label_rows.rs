@@ -120,7 +120,7 @@ pub(super) async fn check(
     session: &mut Session,
 ) -> sqlx::Result<Result<(), String>> {
     let (client, now) = (&pool.settings.client, pool.server.server_time());
-    let label = LabelText::new(LabelLimit::WHOLE, client, now, []);
+    let label = LabelText::new(LabelLimit::NO_SERVER_LIMIT, client, now, []);
     let mut checked = write_row(pool, session, "", &label).await;
     if checked.is_ok() {
         checked = session.run(&format!("SELECT session FROM {LABEL_TABLE} LIMIT 0")).await;

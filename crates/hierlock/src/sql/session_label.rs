@@ -49,12 +49,13 @@ pub(super) struct LabelLimit {
 }
 
 impl LabelLimit {
-    /// The limit on MySQL and MariaDB, which have none of their own.
-    pub(super) const WHOLE: Self = Self { label: 1000, client: 500 };
+    /// The limit where the server has none: of user variables, rows and comments.
+    pub(super) const NO_SERVER_LIMIT: Self = Self { label: 1000, client: 500 };
+    /// The limit of `application_name` on PostgreSQL.
     const APPLICATION_NAME: Self = Self { label: MAX_POSTGRES_LENGTH, client: 28 };
 
     pub(super) fn of(dialect: Dialect) -> Self {
-        if dialect.is_innodb() { Self::WHOLE } else { Self::APPLICATION_NAME }
+        if dialect.is_innodb() { Self::NO_SERVER_LIMIT } else { Self::APPLICATION_NAME }
     }
 }
 
@@ -297,7 +298,7 @@ mod tests {
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         let written = label(Dialect::Mariadb, "cron@web-3:4711", &many);
         let label = SessionLabel::parse(&written).unwrap();
-        assert!(written.len() <= LabelLimit::WHOLE.label, "{}", written.len());
+        assert!(written.len() <= LabelLimit::NO_SERVER_LIMIT.label, "{}", written.len());
         assert_eq!(label.claims.len() + label.omitted, 500);
     }
 
